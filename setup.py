@@ -15,7 +15,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 # Run as a file: importing it from the package would want the package's dependencies.
-lesson_files = runpy.run_path(str(ROOT / "grpo_lab" / "base" / "lesson_files.py"))["lesson_files"]
+lesson_files = runpy.run_path(str(ROOT / "grpo_lab" / "base" / "files.py"))["lesson_files"]
 
 
 class BuildWithLessons(build_py):

@@ -6,8 +6,8 @@ from pathlib import Path
 import trl
 
 from grpo_lab.base.display import markdown_table
+from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.arguments import option_actions
 from grpo_lab.train import train_parser
 from grpo_lab.train.trl.entry import CommandOption, Converted, Handling, NoEffect, Unsupported
 from grpo_lab.train.trl.table import TRL_SETTINGS, TRL_TABLE, VERSION

@@ -11,8 +11,8 @@ import sys
 
 from grpo_lab.base import Parser, command, version_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.base.files import LESSON_FOLDER, lesson_files
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.base.lesson_files import FOLDER, lesson_files
 
 COMMANDS = {
     "doctor": "what works on this machine, and which command fixes the rest",
@@ -76,13 +76,13 @@ def copy_lessons(arguments: list[str]) -> None:
     folder = parser.parse_args(arguments).folder
     names = lesson_files()
     if not names:
-        raise InputFileError(f"{str(FOLDER)!r} has no notebooks; install grpo-lab anew, or clone it")
+        raise InputFileError(f"{str(LESSON_FOLDER)!r} has no notebooks; install grpo-lab anew, or clone it")
     if existing := next((name for name in names if (folder / name).exists()), None):
         state = f"is {str(folder)!r}, which has {existing} already"
         raise InputError("folder", folder, "expected one without notebooks", problem=state)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(FOLDER / name, folder / name)
+        shutil.copyfile(LESSON_FOLDER / name, folder / name)
     first = folder / ("zh" if language() == "zh_CN" else "") / "00_start_here.ipynb"
     print(_(fill("{0} files copied; begin with {1}", len(names), first)))
 

@@ -17,9 +17,9 @@ import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
-from grpo_lab.config.arguments import add_options
+from grpo_lab.command_options import add_options
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.task_spec import TaskSpec, make_task_spec
 from grpo_lab.tasks import as_text
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES, DATA_OPTIONS
@@ -81,32 +81,23 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
-    problem = None if args.task is None else _find_problem(args)
-    chat = _load_chat(args, problem)
+    task_spec, row = (None, None) if args.task is None else _find_problem(args)
+    chat = _load_chat(args, task_spec, row)
     if args.prompt is not None:
         chat.answer([*chat.system_messages, {"role": "user", "content": args.prompt}])
-    elif problem is not None:
-        messages = problem.row["prompt"]
+    elif row is not None:
+        messages = row["prompt"]
         print(f"you: {printable(messages[-1]['content'])}")
         chat.answer(messages)
     else:
         converse(chat.answer, chat.system_messages)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """The problem of a chat with --task.
+def _find_problem(args: Namespace) -> tuple[TaskSpec, dict]:
+    """Return the task of --task, and the columns of its problem --problem.
 
-    task_spec: The task of the problem, with its rewards.
-    row: The columns of the problem; its prompt has the system prompt of training or of --system.
+    The prompt of the problem has the system prompt of training or of --system.
     """
-
-    task_spec: TaskSpec
-    row: dict
-
-
-def _find_problem(args: Namespace) -> _Problem:
-    """Return the problem of --problem in the task of --task."""
     from grpo_lab.models.folders import count_parameters
 
     has_tiny_model = is_tiny(count_parameters(args.model))
@@ -119,23 +110,23 @@ def _find_problem(args: Namespace) -> _Problem:
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
     (row,) = task_spec.with_system(rows[number - 1 : number])
-    return _Problem(task_spec, row)
+    return task_spec, row
 
 
-def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
-    """Load the environment and the model of a chat, which begins with a problem or without one."""
+def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
+    """Load the environment and the model of a chat, which begins with a problem of a task, or without one."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
     from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
-    row = None if problem is None else problem.row
     environment = make_environment(
-        None if problem is None else problem.task_spec.task,
+        None if task_spec is None else task_spec.task,
         tools=load_tools(args.tools),
         environment_factory=load_environment_class(args.environment),
     )
+    row_name = "row without --task" if row is None else "task"
     if environment is not None:  # checked before a model is loaded
-        _check_environment(environment, args, row)
+        _check_environment(environment, args, row, row_name)
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
         model, tokenizer = load_policy(args.model)
         one_thread_if_tiny(model)
@@ -148,7 +139,7 @@ def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
         system_messages = [{"role": "system", "content": args.system}] if args.system else []
     # The rewards of a task are for its own problem, in its own environment.
     has_other_prompt_or_environment = args.prompt is not None or args.tools or args.environment
-    rewarded_task = None if problem is None or has_other_prompt_or_environment else problem.task_spec
+    rewarded_task = None if has_other_prompt_or_environment else task_spec
     return _Chat(
         model=model,
         tokenizer=tokenizer,
@@ -157,14 +148,14 @@ def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
         has_plain_prompts=has_plain_prompts,
         environment=environment,
         row=row or {},
-        row_name=_row_name(row),
+        row_name=row_name,
         system_messages=system_messages,
         forgets_questions=args.environment is not None,
         rewarded_task=rewarded_task,
     )
 
 
-def _check_environment(environment, args: Namespace, row: dict | None) -> None:
+def _check_environment(environment, args: Namespace, row: dict | None, row_name: str) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
     from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
 
@@ -175,12 +166,7 @@ def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     prompt = as_text(messages) if args.chat_template == "none" else messages
     model_config, tokenizer = load_config_and_tokenizer(args.model)
     rows = [(row or {}) | {"prompt": prompt}]
-    environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, _row_name(row))
-
-
-def _row_name(row: dict | None) -> str:
-    """Return the name, in errors, of the row of data that an environment begins with."""
-    return "row without --task" if row is None else "task"
+    environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, row_name)
 
 
 @dataclass(frozen=True)

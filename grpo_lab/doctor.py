@@ -137,7 +137,7 @@ def check_space() -> CheckResult:
 
 def check_allocator() -> CheckResult:
     """Report whether the process keeps the memory of freed tensors, which makes a real model faster on a CPU."""
-    from grpo_lab.base.allocator import is_set_by_environment, uses_glibc
+    from grpo_lab.base.process_state import is_set_by_environment, uses_glibc
 
     if not uses_glibc():
         return CheckResult("ok", "not glibc: left as it is")

@@ -138,6 +138,7 @@ class _Plot:
         """Return the matplotlib figure."""
         from matplotlib import style
         from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
 
         columns = 2 if len(self.panels) in (2, 4) else min(MAX_COLUMNS, len(self.panels))
         rows = math.ceil(len(self.panels) / columns)
@@ -153,7 +154,8 @@ class _Plot:
             for axes in grid[len(self.panels) :]:
                 axes.remove()
             if has_legend:
-                handles = [_legend_line(line_style) for line_style in _line_styles()[: len(self.names)]]
+                line_styles = _line_styles()[: len(self.names)]
+                handles = [Line2D([], [], markersize=4, linewidth=1.6, **line_style) for line_style in line_styles]
                 figure.legend(handles, self.names, loc="outside lower center", ncols=min(len(self.names), MAX_COLUMNS))
             heading = [] if has_legend else [self.names[0]]
             if smoothing := self.describe_smoothing():
@@ -201,12 +203,6 @@ def _draw_curve(axes, steps, values, line_style: dict, smooth: int) -> None:
         values = centred_mean(values, smooth)
     marker_distance = 1 if len(steps) <= MAX_MARKED_POINTS else max(1, len(steps) // 6)
     axes.plot(steps, values, markevery=marker_distance, markersize=4, linewidth=1.6, **line_style)
-
-
-def _legend_line(line_style: dict):
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], markersize=4, linewidth=1.6, **line_style)
 
 
 @command("grpo_lab.plot")

@@ -23,7 +23,7 @@ from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 from shown_texts import MODULES_OF_CAPTIONS, MODULES_OF_SENTENCES, SHOWN_ARGUMENTS, WORDS, shown_texts
 
-from grpo_lab.base.catalogues import PRINTS, blocks, confirmed_messages, translated
+from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translated
 from grpo_lab.teaching.messages import print_translations, printed_messages, translate_printed_text
 
 LANGUAGE = "zh_CN"

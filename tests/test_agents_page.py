@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.__main__ import main
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.bubblewrap import NO_BUBBLEWRAP
 from tests.support.tool_policy import END, call, make_tool_policy, sample_scripts

@@ -16,7 +16,6 @@ TRAINING = (
     "trainer",
     "task_spec",
     "command_options",
-    "file_trust",
     "memory",
     "evaluate",
     "train",

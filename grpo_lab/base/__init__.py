@@ -9,5 +9,13 @@ traceback. Exit codes:
     141: The program that read the output (such as `| head`) has ended.
 """
 
-from grpo_lab.base.commands import Stopped, command
-from grpo_lab.base.parser import Parser, command_name, shell_line, version_line, writable_file, writable_folder
+from grpo_lab.base.commands import (
+    Parser,
+    Stopped,
+    command,
+    command_name,
+    shell_line,
+    version_line,
+    writable_file,
+    writable_folder,
+)

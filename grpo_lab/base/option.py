@@ -1,9 +1,8 @@
 """Options: fields of a dataclass, each declared with its default, its help, its values and when it is read.
 
 An option of a command becomes one word of its command line, such as `--beta`, by `add_options` in
-`config/arguments.py`. A *setting* is an option that is also a field of `GRPOConfig`: those of losses are declared in
-`objective/losses.py`, all others in `config/settings.py`. The options that are not settings are collected in
-`command_options.py`.
+`command_options.py`, which also collects the options that are not settings. A *setting* is an option that is also a
+field of `GRPOConfig`: those of losses are declared in `objective/losses.py`, all others in `config/settings.py`.
 """
 
 import math
@@ -21,7 +20,7 @@ TYPES_WITHOUT_NAMES = (int, float, bool, list[int], list[float], types.NoneType)
 
 
 class NamedCode(Enum):
-    """The kind of code that the value of an option can name, by which `file_trust` judges a file."""
+    """The kind of code that the value of an option can name, by which a file of options is judged."""
 
     NOTHING = "no code: a file may hold any value"
     TASK = "a task or a data set"
@@ -101,27 +100,6 @@ class OptionSpec:
         if self.may_be_none or float in union_members(self.type):
             return value is None
         return not value
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition under which an option is read: the value of another option.
-
-    option: The name of the other option.
-    values: The values with which it holds; None for all but None, False, 0 and an empty text.
-    """
-
-    option: str
-    values: tuple[Any, ...] | None
-
-    def holds_with(self, value: Any) -> bool:
-        """Return True if the condition holds with this value of the other option."""
-        return bool(value) if self.values is None else value in self.values
-
-    def failure(self, value: Any) -> str:
-        """Return why the condition does not hold, such as "engine = 'grpo_lab', only with 'trl'"."""
-        remedy = f", only with {self.values[0]!r}" if self.values is not None and len(self.values) == 1 else ""
-        return f"{self.option} = {value!r}{remedy}"
 
 
 def option(
@@ -216,11 +194,6 @@ def union_members(annotation) -> tuple:
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
-def typed_option(name: str, value: Any) -> str:
-    """Return an option with its value as it is typed, such as "--engine trl"; a switch that is on has no value."""
-    return f"--{name}" if value is True else f"--{name} {value}"
-
-
 def check_type(spec: OptionSpec, value: Any) -> None:
     """Raise InputTypeError for a value of the wrong type; an int counts as a float, and a bool as neither."""
     kinds = union_members(spec.type)
@@ -249,22 +222,6 @@ def check_value(spec: OptionSpec, value: Any, allow_infinity: bool = False) -> N
             raise InputError(spec.name, value, f"it must lie in {interval}")
 
 
-def read_conditions(spec: OptionSpec, specs: Mapping[str, OptionSpec]) -> list[Condition]:
-    """Return the conditions of which at least one has to hold so that an option is read; [] if it is always read.
-
-    specs: The declarations of all options, among them those with tables of choices, such as loss_type.
-    """
-    conditions = []
-    for chooser in specs.values():
-        if isinstance(chooser.choices, Mapping):
-            readers = tuple(choice for choice, entry in chooser.choices.items() if spec.name in entry.reads)
-            if readers:
-                conditions.append(Condition(chooser.name, readers))
-    for name, value in spec.read_if.items():
-        conditions.append(Condition(name, None if value is True else (value,)))
-    return conditions
-
-
 def unused_options(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> Iterator[tuple[str, str]]:
     """Yield the name of each explicit option that is not off but that nothing reads, with the reason in words.
 
@@ -274,11 +231,35 @@ def unused_options(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec])
     """
     values = {**default_values(specs), **explicit}
     for name, spec in specs.items():
-        if name not in explicit or spec.is_off(explicit[name]):
-            continue
-        conditions = read_conditions(spec, specs)
-        if conditions and not any(condition.holds_with(values[condition.option]) for condition in conditions):
-            yield name, " and ".join(condition.failure(values[condition.option]) for condition in conditions)
+        if name in explicit and not spec.is_off(explicit[name]) and (reasons := reasons_unread(spec, values, specs)):
+            yield name, " and ".join(reasons)
+
+
+def reasons_unread(spec: OptionSpec, values: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> list[str]:
+    """Return why no condition holds under which an option is read; [] if one holds, or if it is always read.
+
+    A condition is the value of another option. A reason is such as "engine = 'grpo_lab', only with 'trl'".
+
+    Args:
+        spec: The declaration of the option.
+        values: The values of all options by name.
+        specs: The declarations of all options, among them those with tables of choices, such as loss_type.
+    """
+    accepted_values: list[tuple[str, tuple[Any, ...] | None]] = []  # None: all but None, False, 0 and an empty text
+    for chooser in specs.values():
+        if isinstance(chooser.choices, Mapping):
+            readers = tuple(choice for choice, entry in chooser.choices.items() if spec.name in entry.reads)
+            if readers:
+                accepted_values.append((chooser.name, readers))
+    accepted_values += [(name, None if value is True else (value,)) for name, value in spec.read_if.items()]
+    reasons = []
+    for name, accepted in accepted_values:
+        value = values[name]
+        if bool(value) if accepted is None else value in accepted:
+            return []
+        remedy = f", only with {accepted[0]!r}" if accepted is not None and len(accepted) == 1 else ""
+        reasons.append(f"{name} = {value!r}{remedy}")
+    return reasons
 
 
 def check_unused(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> None:

@@ -1,5 +1,10 @@
-"""Loading the user's own code by a name that was typed, FILE:function or module:function. Loading runs the file."""
+"""The user's own code: loaded by a name that was typed, FILE:function or module:function, or in a notebook's cell.
 
+Loading runs the file. In a cell some lines are for Jupyter: `%magic`, `!command`, `name?`. `check`, the grading and its
+sandbox decide here what a cell defines, so that they cannot disagree. This module imports no torch.
+"""
+
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -7,6 +12,7 @@ import inspect
 import itertools
 import operator
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -17,6 +23,12 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Arguments that the trainer passes to a reward function that has parameters with these names.
+TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")
+# Magics that run their cell in the notebook's namespace. `%%timeit` is none of them: it runs the cell in a function.
+_MAGIC_IN_NAMESPACE = re.compile(r"%%(?:time|capture|prun)\b")
+_JUPYTER_LINE = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*)$")
 _module_names: dict[Path, str] = {}  # the name of the module of each file that was imported, by its resolved path
 
 
@@ -147,3 +159,42 @@ def _first_on_path(folder: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):  # the imported module may already have removed it
             sys.path.remove(path_entry)
+
+
+def python_of_cell(source: str) -> str | None:
+    """Return the Python of a cell, with `pass` for each line that only Jupyter understands.
+
+    Lines keep their numbers. Errors of syntax remain. The result is None if a magic in the first line hands the cell to
+    something else than the notebook's namespace, as `%%writefile` and `%%timeit` do.
+    """
+    lines = source.split("\n")
+    for index, line in enumerate(lines):
+        if line.startswith("%%"):
+            if not _MAGIC_IN_NAMESPACE.match(line):
+                return None
+            lines[index] = ""
+        elif line.strip():
+            break
+    python = "\n".join(lines)
+    if _parse(python) is not None:
+        return python
+    return "\n".join(_JUPYTER_LINE.sub(r"\1pass", line) for line in lines)
+
+
+def parse_cell(source: str) -> ast.Module | None:
+    """Return the syntax tree of a cell's Python; None if the cell has none, or if it cannot be parsed."""
+    python = python_of_cell(source)
+    return None if python is None else _parse(python)
+
+
+def functions_of_cell(source: str) -> list[Function]:
+    """Return the functions at the top level of a cell; none if the cell cannot be parsed."""
+    tree = parse_cell(source)
+    return [node for node in tree.body if isinstance(node, Function)] if tree is not None else []
+
+
+def _parse(python: str) -> ast.Module | None:
+    try:
+        return ast.parse(python)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes; the last two: deep nesting
+        return None

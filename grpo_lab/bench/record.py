@@ -5,8 +5,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_lab.base.commands import installed_version
 from grpo_lab.base.files import write_atomically
-from grpo_lab.base.parser import installed_version
 
 # The phases of a step, and the name of each in a table.
 PHASE_LABELS = {

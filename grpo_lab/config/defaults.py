@@ -7,7 +7,7 @@ with 8 GB.
 
 from typing import NamedTuple
 
-from grpo_lab.base.parser import as_option_text
+from grpo_lab.base.commands import as_option_text
 
 SIZE_DEPENDENT_SETTINGS = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",

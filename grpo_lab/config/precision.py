@@ -3,16 +3,20 @@
 Updates that are smaller than half the spacing of bf16 numbers are lost if the weights are rounded to the nearest
 (`grpo_lab.teaching.rounding`). There are two remedies: keep the weights in float32, or round stochastically. The
 precision `bf16-naive` has neither; it exists for a lesson.
+
+A model keeps the precision for which it was loaded, with the name of its folder, in its `Origin`. transformers' models
+have no place for it, so one attribute of ours is set on the object. A deep copy has it as well.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.origin import origin_of
 from grpo_lab.config.defaults import is_tiny
+
+_ORIGIN_ATTRIBUTE = "grpo_lab_origin"
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,6 @@ PRECISIONS = {
         Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: for GPUs without bf16
     )
 }
-
-
 # The precisions for a GPU, by whether it has bf16 in hardware; the most exact one first.
 GPU_PRECISIONS = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
@@ -130,6 +132,16 @@ def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
     return PRECISIONS[requested]
 
 
+def _trainable_dtype(model) -> torch.dtype:
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64, torch.bfloat16}:
+        raise InputError(
+            f"model has weights of {', '.join(sorted(map(str, dtypes)))}; expected torch.float32, torch.bfloat16 or "
+            "torch.float64 (float16 is too narrow to train: load it with precision='fp16')"
+        )
+    return dtypes.pop()
+
+
 def autocast(model, config: PrecisionSettings | None = None) -> torch.autocast:
     """Return the autocast context of `precision_of(model, config)`; disabled if the precision has no autocast type."""
     dtype = precision_of(model, config).autocast
@@ -157,11 +169,26 @@ def dtype_name(dtype: torch.dtype) -> str:
     return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}[dtype]
 
 
-def _trainable_dtype(model) -> torch.dtype:
-    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64, torch.bfloat16}:
-        raise InputError(
-            f"model has weights of {', '.join(sorted(map(str, dtypes)))}; expected torch.float32, torch.bfloat16 or "
-            "torch.float64 (float16 is too narrow to train: load it with precision='fp16')"
-        )
-    return dtypes.pop()
+@dataclass(frozen=True)
+class Origin:
+    """How and from where a model was loaded.
+
+    Args:
+        precision: The precision in which the model is to be trained, a name in `PRECISIONS`. None: its weights decide.
+        name: The hub id of the model, or the absolute path of its folder. None: its `name_or_path` holds.
+        merged_adapter: The folder of the LoRA adapter that was merged into its weights. None: no adapter was merged.
+    """
+
+    precision: str | None = None
+    name: str | None = None
+    merged_adapter: str | None = None
+
+
+def origin_of(model: Any) -> Origin:
+    """Return the origin of a model; all its fields are None for a model that `load_policy` has not loaded."""
+    return getattr(model, _ORIGIN_ATTRIBUTE, Origin())
+
+
+def set_origin(model: Any, **changes: str | None) -> None:
+    """Change fields of the origin of a model, given as keyword arguments; the other fields stay."""
+    setattr(model, _ORIGIN_ATTRIBUTE, replace(origin_of(model), **changes))

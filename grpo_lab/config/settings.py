@@ -3,15 +3,18 @@
 Each setting is declared once, with its default, its help text, its range, and the settings that make it matter.
 Settings of losses are declared in `objective/losses.py`, the others here. A setting that is on and differs from its
 default, but that the chosen loss, advantage or option does not read, is refused with an error that names it.
+
+A run derives two things from its settings: the learning rate of each step, and the `SamplingParams` of its sampler.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
-from grpo_lab.base.checks import InputError, combine_errors
+from grpo_lab.base.checks import InputError, check_at_least, check_choice, check_positive, combine_errors
 from grpo_lab.base.option import (
     NamedCode,
     changed_values,
@@ -23,8 +26,6 @@ from grpo_lab.base.option import (
     unused_options,
 )
 from grpo_lab.config.precision import PRECISIONS, dtype_name
-from grpo_lab.config.sampling_params import SamplingParams
-from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
@@ -164,6 +165,47 @@ class RunSettings:
         choices=LEVELS,
         read_if={"use_bias_correction_kl": True},
     )
+
+
+class Schedule(NamedTuple):
+    """An entry of `SCHEDULES`: the learning rate after the warm-up, and whether there is a warm-up.
+
+    Args:
+        share_of_peak: Function that returns the learning rate as a share of the peak. Its argument is the progress
+            after the warm-up, from 0 to 1.
+        reads: The names of the settings that the schedule reads. Without "warmup_steps" it has no warm-up.
+    """
+
+    share_of_peak: Callable[[float], float]
+    reads: tuple[str, ...] = ("warmup_steps",)
+
+
+SCHEDULES = {
+    "constant": Schedule(lambda progress: 1.0, reads=()),
+    "constant_with_warmup": Schedule(lambda progress: 1.0),
+    "linear": Schedule(lambda progress: 1 - progress),
+    "cosine": Schedule(lambda progress: (1 + math.cos(math.pi * progress)) / 2),
+}
+
+
+def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
+    """Return the learning rate of a step: a linear warm-up to the peak, then constant, or falling to 0 at `max_steps`.
+
+    The names of the schedules are those of transformers, where the warm-up begins one step later, with a rate of 0.
+
+    Args:
+        step: Index of the step, counted from 0; the rate of step 0 is peak / warmup_steps.
+        peak: The largest learning rate.
+        warmup_steps: Number of steps of the warm-up.
+        max_steps: Number of steps of the run.
+        scheduler_type: Name of the schedule, a key of `SCHEDULES`.
+    """
+    check_choice("scheduler_type", scheduler_type, SCHEDULES)
+    schedule = SCHEDULES[scheduler_type]
+    if "warmup_steps" in schedule.reads and step < warmup_steps:
+        return peak * (step + 1) / warmup_steps  # [warmup]
+    progress = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+    return peak * schedule.share_of_peak(progress)
 
 
 # `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig. So those of LossSettings, and the first
@@ -335,7 +377,7 @@ class GRPOConfig(LossSettings, RunSettings):
         }
         return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self) -> "SamplingParams":
         """Return the settings of the sampler, which an environment and `sample_rollout` take."""
         return SamplingParams(
             self.num_generations,
@@ -351,6 +393,34 @@ SETTINGS = option_specs(GRPOConfig)
 # The settings that may change when a run is resumed. The folder of the run checks a new `max_steps` by itself, since it
 # changes the learning rates of a falling schedule.
 MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """The settings of a sampler; `GRPOConfig.sampling_params` makes those of a run.
+
+    Raises:
+        InputError: if a setting is out of its range.
+    """
+
+    num_generations: int  # G, number of completions or episodes of each prompt
+    max_completion_length: int  # maximum number of tokens of a completion, or of an episode including the replies
+    temperature: float = 1.0
+    top_k: int = 0  # number of most likely tokens to draw from; 0 draws from all
+    top_p: float = 1.0  # total probability of the most likely tokens to draw from; 1 draws from all
+    repetition_penalty: float = 1.0  # transformers' penalty for tokens that have occurred; 1 means no penalty
+    # "dynamic" samples by transformers' `generate`, whatever the model. None: by a faster sampler where there is one.
+    cache_implementation: str | None = None
+
+    def __post_init__(self):
+        check_at_least("num_generations", self.num_generations, 1)
+        check_at_least("max_completion_length", self.max_completion_length, 1)
+        check_choice("cache_implementation", self.cache_implementation, (None, "dynamic"))
+        check_positive("temperature", self.temperature)
+        check_at_least("top_k", self.top_k, 0)
+        if not 0 < self.top_p <= 1:
+            raise InputError("top_p", self.top_p, "it must be positive and at most 1")
+        check_positive("repetition_penalty", self.repetition_penalty)
 
 
 def _check_settings(config: GRPOConfig) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
-from grpo_lab.base.cell_code import Function, functions_of_cell, parse_cell
+from grpo_lab.base.user_code import Function, functions_of_cell, parse_cell
 from grpo_lab.course.exercise import Exercise, source_of
 from grpo_lab.formulas.lines import with_lines, without_markers
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
+from grpo_lab.base.files import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
 from grpo_lab.diagnose.logs import (
     CLIP_RATIO,
     GRAD_NORM,

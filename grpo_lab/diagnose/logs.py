@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
-from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
+from grpo_lab.base.files import METRICS_FILE, SETTINGS_FILE
 
 STATE_FILE = "trainer_state.json"  # the file in which transformers' trainer saves its log
 EXPECTED_SOURCE = (

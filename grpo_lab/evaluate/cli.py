@@ -12,16 +12,19 @@ from typing import Any
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
-from grpo_lab.base.files import write_atomically
-from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.base.files import SETTINGS_FILE, write_atomically
 from grpo_lab.base.option import check_value
-from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
+from grpo_lab.command_options import (
+    EVALUATE_OPTION_DEFAULTS,
+    TOOL_OPTIONS,
+    add_options,
+    check_no_code_named,
+    read_settings,
+)
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import add_options, read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
-from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTIONS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, TASKS, Rows

@@ -8,9 +8,8 @@ from transformers import AutoConfig, AutoTokenizer
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_positive
 from grpo_lab.base.display import GIB
-from grpo_lab.command_options import COMMAND_OPTIONS, TOOL_OPTIONS
+from grpo_lab.command_options import COMMAND_OPTIONS, TOOL_OPTIONS, add_options
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory

@@ -4,7 +4,7 @@ A plan is for the worst case, in which every completion has the maximum length a
 would fail in such a step. It counts tensors. `RESERVE_BYTES` covers what is not counted on a GPU: 0.76 GiB in the one
 run that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after
 CUDA has started. On a CPU two things are not counted: memory that kernels allocate in addition to the tensors, above
-all in half precision, and freed memory that the process keeps (base/allocator.py).
+all in half precision, and freed memory that the process keeps (base/process_state.py).
 """
 
 from collections.abc import Container, Iterator

@@ -1,6 +1,6 @@
 """Models: finding and loading them, their device, adapters, shapes, and the check of a model before its first use."""
 
-from grpo_lab.base.origin import origin_of, set_origin
+from grpo_lab.config.precision import origin_of, set_origin
 from grpo_lab.models.adapters import add_lora
 from grpo_lab.models.device import (
     describe_device,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.origin import origin_of
+from grpo_lab.config.precision import origin_of
 from grpo_lab.models.fetch import fetch_model
 from grpo_lab.models.loading import load_policy
 from grpo_lab.models.packaged import PACKAGED

@@ -16,9 +16,9 @@ from torch import nn
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import short_path
-from grpo_lab.base.origin import origin_of, set_origin
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
+from grpo_lab.config.precision import origin_of, set_origin
 
 ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 

@@ -7,9 +7,9 @@ import platform
 import torch
 from transformers import PreTrainedModel
 
-from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB
+from grpo_lab.base.process_state import keep_freed_memory
 from grpo_lab.config.defaults import is_tiny
 
 
@@ -62,6 +62,6 @@ def one_thread_if_tiny(model: PreTrainedModel) -> None:
 
 
 def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
-    """Let the process keep the memory that it frees (base/allocator.py), if the model is on the CPU and not tiny."""
+    """Let the process keep freed memory (base/process_state.py), if the model is on the CPU and not tiny."""
     if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
         keep_freed_memory()

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import short_path
-from grpo_lab.base.modelscope import modelscope_cache, modelscope_folder
+from grpo_lab.base.files import modelscope_cache, modelscope_folder
 from grpo_lab.models import packaged
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_model_name
 from grpo_lab.models.device import pick_device

@@ -26,8 +26,7 @@ from transformers.utils import logging
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.commands import OUT_OF_MEMORY
 from grpo_lab.base.display import short_path
-from grpo_lab.base.origin import set_origin
-from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision
+from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision, set_origin
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.device import describe_device, pick_device
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, parameters_in, weight_file_bytes

@@ -8,8 +8,8 @@ the policy that samples is not the policy that is trained. Such a model is refus
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.random_state import restored_random_state
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.base.process_state import restored_random_state
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.sandbox.python import check_sandbox
 
 # Columns of the dataset that are not passed to reward functions: the trainer's lists replace them, as in TRL.

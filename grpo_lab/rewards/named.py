@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
-from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.base.user_code import check_function, import_user_object
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS, check_function, import_user_object
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.functions import expected_texts
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward

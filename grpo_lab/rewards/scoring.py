@@ -25,8 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.base.user_code import location_in_user_code
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS, location_in_user_code
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
     check_column,

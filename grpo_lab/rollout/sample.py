@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.records import LocatedRecord, file_records, files_in, hub_records
 

@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_lab.base.cell_code import parse_cell
 from grpo_lab.base.language import _, fill, set_language_from_folder
+from grpo_lab.base.user_code import parse_cell
 
 CONFIGURATION = """# Written by grpo_lab: a cell that is run too early says which cell to run first.
 c.InteractiveShellApp.extensions.append("grpo_lab.teaching.kernel_start")

@@ -10,8 +10,7 @@ import io
 import re
 import unicodedata
 
-from grpo_lab.base.catalogues import PRINTS, SLOT, display_catalogue
-from grpo_lab.base.language import language
+from grpo_lab.base.language import PRINTS, SLOT, display_catalogue, language
 
 GAP = re.compile(r"( {2,}|^ +)")  # spaces between the cells of a line, and before the first cell
 NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
 from grpo_lab.base.checks import InputError
-from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
-from grpo_lab.file_trust import options_naming_code
+from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan

@@ -5,12 +5,19 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION, TRL
+from grpo_lab.base.files import SETTINGS_FILE
+from grpo_lab.command_options import (
+    COMMAND_OPTIONS,
+    STEP_SETTING_OF_OPTION,
+    TRL,
+    add_options,
+    check_no_code_named,
+    option_actions,
+    option_words,
+    read_settings,
+)
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
-from grpo_lab.config.arguments import add_options, option_actions, option_words, read_settings
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
-from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.trl.file import is_from_trl, translate
 from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file

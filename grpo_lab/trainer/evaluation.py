@@ -12,10 +12,10 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import reward_func_list

@@ -26,7 +26,7 @@ from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.config.schedules import learning_rate
+from grpo_lab.config.settings import learning_rate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number, last_number_reward
 from grpo_lab.rollout import (

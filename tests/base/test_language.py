@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.base import catalogues, language
-from grpo_lab.base.catalogues import translated
-from grpo_lab.base.language import Phrase, _, counted, enter_folder, fill
+from grpo_lab.base import language
+from grpo_lab.base.language import Phrase, _, counted, enter_folder, fill, translated
 from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
@@ -41,15 +40,15 @@ def chinese(tmp_path, monkeypatch):
     (tmp_path / "zh_CN").mkdir()
     entries = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
     (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*entries, FILLED, UNUSED]), encoding="utf-8")
-    monkeypatch.setattr(catalogues, "PO", tmp_path)
+    monkeypatch.setattr(language, "PO", tmp_path)
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     yield forget()
     forget()
 
 
 def forget() -> None:
-    catalogues.catalogue.cache_clear()
-    catalogues.translated.cache_clear()
+    language.catalogue.cache_clear()
+    language.translated.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from grpo_lab.base.option import (
     option_specs,
     unused_options,
 )
-from grpo_lab.config.arguments import add_options
+from grpo_lab.command_options import add_options
 
 LOSSES = {"clip": SimpleNamespace(reads=("width",)), "plain": SimpleNamespace(reads=())}
 

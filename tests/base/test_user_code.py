@@ -1,7 +1,8 @@
-"""The user's own files: each is executed once, whichever options name it, and replaces no module of another file."""
+"""Tests of the user's own files, each of which is executed once and replaces no module, and of the Python of cells."""
 
 import importlib
 import json
+import subprocess
 import sys
 from types import ModuleType
 
@@ -9,7 +10,7 @@ import pytest
 
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.user_code import import_user_object, qualified_name
+from grpo_lab.base.user_code import functions_of_cell, import_user_object, parse_cell, python_of_cell, qualified_name
 from grpo_lab.config.user_formulas import register_user_formula
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
@@ -112,3 +113,46 @@ def test_files_only_refuses_a_module_and_names_the_alternatives(workdir):
         InputError, match="^tools has 'mine:add'; expected FILE:name, such as my_tools.py:search; or x$"
     ):
         import_user_object("tools", "mine:add", "my_tools:search", files_only=True, alternatives="; or x")
+
+
+TEXT = 'a = """\n%%time\n%x\n!y\nz?\n\u2028"""\nb = 5 \\\n%3'
+
+
+@pytest.mark.parametrize(
+    ("source", "python"),
+    [
+        ("", ""),
+        ("a = 1\n", "a = 1\n"),
+        (TEXT, TEXT),
+        (
+            "%matplotlib inline\nif a:\n    !ls\n    ?print\nprint??\na.b?",
+            "pass\nif a:\n    pass\n    pass\npass\npass",
+        ),
+        ("\n%%time\n%%capture output\na = 1", "\n\n\na = 1"),
+        ("%%prun\n%pwd\na = 1", "\npass\na = 1"),
+        ("a = 1\n%%time", "a = 1\npass"),
+        ("def f(:", "def f(:"),
+        ("%%timeit\na = 1", None),
+        ("%%timer\na = 1", None),
+        ("\n%%bash\nls", None),
+        ("%%time\n%%bash\nls", None),
+    ],
+)
+def test_python_of_a_cell(source, python):
+    assert python_of_cell(source) == python
+
+
+@pytest.mark.parametrize("source", ["def f(:", "def f(): 0\0", "(" * 10_000, "-" * 100_000 + "1", "%%bash\ndef f(): 0"])
+def test_a_cell_that_cannot_be_parsed_has_no_functions(source):
+    assert parse_cell(source) is None
+    assert functions_of_cell(source) == []
+
+
+def test_functions_of_a_cell_are_those_at_its_top_level():
+    source = "%%time\ndef f():\n    def g(): ...\nasync def h(): ...\nclass K:\n    def k(self): ..."
+    assert [function.name for function in functions_of_cell(source)] == ["f", "h"]
+
+
+def test_cell_code_is_imported_without_torch():
+    code = "import sys, grpo_lab.base.user_code; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,11 +1,13 @@
-"""The precisions of full-parameter training: the choice of one."""
+"""The precisions of full-parameter training: the choice of one, and the origin that a loaded model keeps."""
+
+from copy import deepcopy
 
 import pytest
 import torch
+from torch import nn
 
-from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, bf16_warning, precision_of
+from grpo_lab.config.precision import PRECISIONS, Origin, bf16_warning, origin_of, precision_of, set_origin
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.sample import sample_prompts
@@ -92,3 +94,13 @@ def test_only_a_cpu_without_bf16_is_called_slow_in_bf16_precisions(monkeypatch):
         ]
     assert [text is not None for text in warnings] == [True, True, False, False, False, False]
     assert warnings[0] == "this CPU has no bf16, so fp32-master is several times slower than fp32"
+
+
+def test_the_origin_of_a_model_is_changed_field_by_field_and_copied_with_it():
+    model = nn.Linear(1, 1)
+    assert origin_of(model) == Origin(precision=None, name=None, merged_adapter=None)
+    set_origin(model, precision="fp32", name="Qwen/Qwen2-0.5B")
+    set_origin(model, merged_adapter="adapter")
+    assert origin_of(model) == origin_of(deepcopy(model)) == Origin("fp32", "Qwen/Qwen2-0.5B", "adapter")
+    with pytest.raises(TypeError, match="mode"):
+        set_origin(model, mode="fp32")

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
+from grpo_lab.base.files import METRICS_FILE, SETTINGS_FILE
 from grpo_lab.diagnose.conditions import CONDITIONS
 from grpo_lab.diagnose.logs import (
     Log,

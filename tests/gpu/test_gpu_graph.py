@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from tests.support.known_shape import make_tokenizer, random_policy

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.models.selfcheck import ensure_checked

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.diagnose import RULES, diagnose
 from grpo_lab.rollout.environments.environment import sample_rollout
 from tests.support.scripts import load_script

@@ -130,7 +130,7 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(translations, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(translations, "PAGES", {"01_a": tmp_path / "01_a.ipynb"})
     monkeypatch.setattr(translations, "PO", tmp_path / "po")
-    monkeypatch.setattr("grpo_lab.base.catalogues.PO", tmp_path / "po")
+    monkeypatch.setattr("grpo_lab.base.language.PO", tmp_path / "po")
     (tmp_path / "po" / "zh_CN").mkdir(parents=True)
     forget()
     yield tmp_path / "zh" / "01_a.ipynb"
@@ -138,9 +138,9 @@ def page(tmp_path, monkeypatch):
 
 
 def forget() -> None:
-    from grpo_lab.base import catalogues
+    from grpo_lab.base import language
 
-    for cached in (translations.messages, catalogues.catalogue, catalogues.translated):
+    for cached in (translations.messages, language.catalogue, language.translated):
         cached.cache_clear()
 
 

@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.schedules import SCHEDULES, learning_rate
+from grpo_lab.config.settings import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import require_engine
 from tests.support.small_policy import make_config, make_policy

@@ -1,8 +1,7 @@
 """Make training steps at small shapes, whose memory is compared with the memory plan."""
 
-from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, autocast
+from grpo_lab.config.precision import PRECISIONS, autocast, set_origin
 from grpo_lab.memory import MemoryPlan, plan_memory
 from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.calculator import calculate, calculator_replies

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from grpo_lab.base.catalogues import PO, PRINTS, SLOT, confirmed_messages
+from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed_messages
 from grpo_lab.teaching import messages
 from grpo_lab.teaching.messages import (
     display_width,

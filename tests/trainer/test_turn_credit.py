@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.advantages import gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from grpo_lab.base.cell_code import Function, functions_of_cell, parse_cell, python_of_cell
+from grpo_lab.base.user_code import Function, functions_of_cell, parse_cell, python_of_cell
 
 DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 

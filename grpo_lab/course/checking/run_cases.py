@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.course.checking.outcome import Fault, Outcome, as_plain_data, equal_data, equal_outcomes, tensors_in
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise

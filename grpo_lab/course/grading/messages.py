@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from grpo_lab.base.cell_code import functions_of_cell
+from grpo_lab.base.user_code import functions_of_cell
 from grpo_lab.course.checking.outcome import MAX_CONTENT_BYTES
 
 MAX_LINE_BYTES = 1_000_000  # longest line from a worker

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import grpo_lab
-from grpo_lab.base.catalogues import page_in_language
-from grpo_lab.base.language import Phrase, _, counted, fill, language
+from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
 from grpo_lab.course.checking.mistakes import mistakes_by_name
 from grpo_lab.course.checking.verdict import PartKind, html_of, part_html
 from grpo_lab.course.exercise import Exercise

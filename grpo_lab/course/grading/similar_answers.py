@@ -22,7 +22,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_lab.base.cell_code import Function, functions_of_cell
+from grpo_lab.base.user_code import Function, functions_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.class_grades import ClassGrades
 from grpo_lab.course.grading.messages import Cell

@@ -16,7 +16,7 @@ import sys
 import types
 from pathlib import Path
 
-from grpo_lab.base.cell_code import python_of_cell
+from grpo_lab.base.user_code import python_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.messages import (
     UNDEFINED,

@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_lab.base.catalogues import page_in_language
-from grpo_lab.base.files import write_atomically
-from grpo_lab.base.language import counted
-from grpo_lab.base.lesson_files import FOLDER
+from grpo_lab.base.files import LESSON_FOLDER, write_atomically
+from grpo_lab.base.language import counted, page_in_language
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import ASSIGNMENTS, NAMES, Assignment, exercises_of_notebook, find_assignment, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
@@ -245,7 +243,7 @@ def task_paragraphs(position: int, exercise: Exercise) -> list[str]:
 def lesson_sections() -> dict[str, str]:
     """Return the section of a lesson that asks for each function, as file name and JupyterLab's anchor."""
     section_of: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.ipynb")):
+    for path in sorted(LESSON_FOLDER.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""

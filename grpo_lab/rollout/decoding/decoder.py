@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
 from grpo_lab.rollout.decoding.episode_tokens import NOT_FORCED, EpisodeTokens

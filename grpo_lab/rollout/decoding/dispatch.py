@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from grpo_lab.base.random_state import random_state, set_random_state
+from grpo_lab.base.process_state import random_state, set_random_state
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
 from grpo_lab.rollout.decoding.decoder import Decoder
 from grpo_lab.rollout.decoding.generate import sample_by_generate

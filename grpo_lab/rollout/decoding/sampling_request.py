@@ -13,7 +13,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
 from grpo_lab.rollout.inputs import EncodedPrompts
 

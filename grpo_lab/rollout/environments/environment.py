@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_prompts
 from grpo_lab.tasks import Rows

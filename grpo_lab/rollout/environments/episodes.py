@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from grpo_lab.base.checks import check_at_least
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings, Turn

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment

@@ -19,9 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.catalogues import FIGURES, display_catalogue
 from grpo_lab.base.display import display, escape_tags, in_ipython, say
-from grpo_lab.base.language import _, language
+from grpo_lab.base.language import FIGURES, _, display_catalogue, language
 from grpo_lab.teaching.messages import WORD, translate_message
 
 OKABE_ITO = {

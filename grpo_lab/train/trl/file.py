@@ -10,11 +10,11 @@ from collections.abc import Container
 from typing import Any
 
 from grpo_lab.base import shell_line
+from grpo_lab.base.commands import as_option_text
 from grpo_lab.base.option import changed_values, default_values, unused_options
-from grpo_lab.base.parser import as_option_text
 from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.schedules import SCHEDULES
+from grpo_lab.config.settings import SCHEDULES
 from grpo_lab.train.trl.counts import CountTranslator
 from grpo_lab.train.trl.entry import CommandOption, NoEffect, Renamed, TrlSetting, Unsupported
 from grpo_lab.train.trl.other_versions import OTHER_VERSIONS

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from grpo_lab.base.origin import set_origin
-from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.precision import PRECISIONS, set_origin
 from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.folders import base_model_folder

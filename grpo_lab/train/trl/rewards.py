@@ -4,7 +4,7 @@ import asyncio
 import warnings
 from collections.abc import Callable
 
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.scoring import is_async

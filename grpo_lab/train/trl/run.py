@@ -16,10 +16,9 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.origin import origin_of
 from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import precision_of
+from grpo_lab.config.precision import origin_of, precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.rollout.environments.environment import Environment

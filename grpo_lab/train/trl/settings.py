@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import as_option_text
+from grpo_lab.base.commands import as_option_text
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings

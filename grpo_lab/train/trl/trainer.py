@@ -16,7 +16,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.schedules import learning_rate
+from grpo_lab.config.settings import learning_rate
 from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import Rows

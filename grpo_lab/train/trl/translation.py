@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import as_option_text
+from grpo_lab.base.commands import as_option_text
 from grpo_lab.train.trl.table import VERSION
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import autocast

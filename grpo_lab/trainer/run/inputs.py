@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows

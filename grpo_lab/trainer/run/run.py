@@ -7,9 +7,10 @@ import torch
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.random_state import SEED_STRIDE
-from grpo_lab.config import GRPOConfig, schedules
+from grpo_lab.base.process_state import SEED_STRIDE
+from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.settings import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
@@ -161,7 +162,7 @@ class Run:
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of all updates of a step, whose index is counted from 0."""
         config = self.inputs.config
-        return schedules.learning_rate(
+        return learning_rate(
             step, config.learning_rate, config.warmup_steps, config.max_steps, config.lr_scheduler_type
         )
 

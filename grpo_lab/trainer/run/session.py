@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.trainer.run.folder import RunFolder

@@ -4,7 +4,7 @@ import time
 
 from tqdm import tqdm
 
-from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.folder import RunFolder

@@ -16,8 +16,8 @@ from typing import Any
 from tqdm import tqdm
 
 from grpo_lab.base.checks import InputPackageError
+from grpo_lab.base.commands import one_line
 from grpo_lab.base.files import write_atomically
-from grpo_lab.base.parser import one_line
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED, as_json
 from grpo_lab.trainer.run.folder.run_folder import output_path

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.rollout.environments.factory import make_environment

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.teaching import plots
-from grpo_lab.teaching.plots import logs_side_by_side, curves as training_curves
+from grpo_lab.teaching.plots import logs_side_by_side, training_curves
 
 matplotlib = pytest.importorskip("matplotlib")
 plt = pytest.importorskip("matplotlib.pyplot")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.base.catalogues import FIGURES, PO, SLOT, confirmed_messages
+from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed_messages
 from grpo_lab.teaching import plots
 from grpo_lab.teaching.messages import message_and_numbers
 from grpo_lab.teaching.plots import style

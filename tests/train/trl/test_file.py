@@ -11,8 +11,8 @@ import yaml
 
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
+from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.train.engines.factory import make_engine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import option_actions
 from grpo_lab.objective import LOSSES, Loss
 from grpo_lab.train import train_parser
 from grpo_lab.train.trl import file, table

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.trainer import Run, collect, loop, train
 from grpo_lab.trainer.clock import Clock
 from tests.support.small_policy import (

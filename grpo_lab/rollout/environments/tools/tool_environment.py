@@ -27,7 +27,7 @@ import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.episodes import sample_encoded_episodes

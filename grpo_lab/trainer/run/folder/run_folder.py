@@ -24,8 +24,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.files import flush, publish, write_atomically
-from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE
+from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE, flush, publish, write_atomically
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.run.fingerprints import check_same_fingerprints, model_fingerprint

@@ -12,7 +12,7 @@ import grpo_lab.models
 from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.sampling import logprobs_of
 from tests.support.tool_policy import (

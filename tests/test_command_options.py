@@ -1,4 +1,4 @@
-"""Tests of the rule on the code that a file of settings may name."""
+"""Tests of the declared options of the commands: the code that they can name, and that a file of settings may name."""
 
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -7,10 +7,15 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.option import NamedCode, option, option_specs
-from grpo_lab.command_options import COMMAND_OPTIONS
+from grpo_lab.command_options import (
+    COMMAND_OPTIONS,
+    MAY_BE_IN_FILE,
+    check_no_code_named,
+    named_code,
+    option_actions,
+    options_naming_code,
+)
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.arguments import option_actions
-from grpo_lab.file_trust import MAY_BE_IN_FILE, check_no_code_named, named_code, options_naming_code
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.tasks import TASKS
 from grpo_lab.train.options import train_parser

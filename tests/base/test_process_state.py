@@ -1,4 +1,4 @@
-"""Tests of `keep_freed_memory`: it saves new pages, changes no computed number and respects the user's settings."""
+"""Tests of the process: its random state is restored, and freed memory saves new pages and changes no number."""
 
 import ctypes
 import os
@@ -6,9 +6,40 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from grpo_lab.base import allocator
-from grpo_lab.base.allocator import is_set_by_environment, keep_freed_memory, uses_glibc
+from grpo_lab.base import process_state
+from grpo_lab.base.process_state import (
+    is_set_by_environment,
+    keep_freed_memory,
+    random_state,
+    restored_random_state,
+    set_random_state,
+    uses_glibc,
+)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_restored_random_state_keeps_draws_inside_the_block_from_changing_draws_after_it(seed):
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    with pytest.raises(ZeroDivisionError), restored_random_state(seed):
+        inside = torch.rand(4)
+        raise ZeroDivisionError
+    torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)
+    torch.manual_seed(1 if seed is None else seed)
+    torch.testing.assert_close(inside, torch.rand(4), rtol=0, atol=0)
+
+
+def test_a_random_state_that_is_set_again_gives_the_same_numbers():
+    cpu = torch.device("cpu")
+    state = random_state(cpu)
+    expected = torch.rand(4)
+    assert not torch.equal(state, random_state(cpu)), "a draw changes the state, and not the copy of it"
+    set_random_state(cpu, state)
+    torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)
+
 
 VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 # A program that makes and frees arrays of 64 MiB. It prints the number of new pages and the computed total.
@@ -35,7 +66,6 @@ NUMPY = (
     "import numpy as np; x, ones = np.random.default_rng(0).standard_normal(2**22, 'f4'), np.ones(4, 'f4')",
     "np.exp(np.outer(ones, x)).sum()",
 )
-
 linux = pytest.mark.skipif(not uses_glibc(), reason="this C library is not glibc")
 
 
@@ -52,7 +82,7 @@ def untouched(monkeypatch):
 def run(library: tuple[str, str], mode: str) -> tuple[int, float]:
     program = PROGRAM.replace("MAKE", library[0]).replace("STEP", library[1])
     environment = os.environ | {"NUMPY_MADVISE_HUGEPAGE": "0"}
-    command = [sys.executable, "-c", program, allocator.__file__, mode]
+    command = [sys.executable, "-c", program, process_state.__file__, mode]
     pages, total = subprocess.check_output(command, text=True, env=environment).split()
     return int(pages), float(total)
 
@@ -83,9 +113,9 @@ def test_only_glibc_tunables_of_the_allocator_count_as_set_by_the_environment(va
 @pytest.mark.parametrize("confstr", [None, lambda name: None, lambda name: "musl 1.2"])
 def test_allocator_of_a_c_library_other_than_glibc_is_left_alone(confstr, monkeypatch):
     if confstr is None:
-        monkeypatch.delattr(allocator.os, "confstr", raising=False)  # Windows has no confstr
+        monkeypatch.delattr(process_state.os, "confstr", raising=False)  # Windows has no confstr
     else:
-        monkeypatch.setattr(allocator.os, "confstr", confstr, raising=False)
+        monkeypatch.setattr(process_state.os, "confstr", confstr, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", None)
     assert not uses_glibc() and not keep_freed_memory()
 
