@@ -15,7 +15,7 @@ from fault_tasks import COMMON, TRL, even, has_seven, load_tiny, problems
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
-from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.models.adapters import frozen_copy
 from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout.sample import sample_prompts
