@@ -157,7 +157,7 @@ def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) ->
 
 def _check_environment(environment, args: Namespace, row: dict | None, row_name: str) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
+    from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
 
     if row is None or args.prompt:
         messages = [{"role": "user", "content": args.prompt or "?"}]

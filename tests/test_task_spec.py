@@ -8,7 +8,7 @@ import pytest
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
-from grpo_lab.tasks.chats import ANSWER_ONLY
+from grpo_lab.tasks.builtin_problems import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 
 

@@ -2,12 +2,9 @@
 
 from grpo_lab.config.precision import origin_of, set_origin
 from grpo_lab.models.adapters import add_lora
-from grpo_lab.models.device import (
-    describe_device,
-    keep_freed_memory_unless_tiny,
-    one_thread_if_tiny,
-    pick_device,
-)
+from grpo_lab.models.loading import from grpo_lab.config.precision import origin_of, set_origin
+from grpo_lab.models.adapters import add_lora, frozen_copy
 from grpo_lab.models.folders import QWEN2
-from grpo_lab.models.frozen import disable_dropout, frozen_copy
-from grpo_lab.models.loading import load_policy
+from grpo_lab.models.loading import (
+    describe_device, keep_freed_memory_unless_tiny, load_policy, one_thread_if_tiny, pick_device
+from grpo_lab.models.selfcheck import disable_dropout

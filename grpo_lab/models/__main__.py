@@ -6,9 +6,8 @@ from pathlib import Path
 from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.base.checks import InputError
 from grpo_lab.config.precision import origin_of
-from grpo_lab.models.fetch import fetch_model
 from grpo_lab.models.loading import load_policy
-from grpo_lab.models.packaged import PACKAGED
+from grpo_lab.models.packaged import PACKAGED, fetch_model
 
 
 @command("grpo_lab.models")

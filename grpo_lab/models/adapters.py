@@ -1,4 +1,4 @@
-"""LoRA: trainable adapters added to frozen weights.
+"""LoRA, that is trainable adapters added to frozen weights; and the reference of the KL term, with and without them.
 
 peft inserts the adapters. The model keeps its transformers class, so all fast paths of sampling and scoring still work.
 
@@ -111,6 +111,16 @@ def without_adapter(model) -> nn.Module:
     reference = copy.deepcopy(model, frozen_parameters)
     reference.disable_adapters()
     return reference.requires_grad_(False).eval()
+
+
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of the model with its own parameters, which require no gradient, in evaluation mode.
+
+    The reference of the KL term must not change while the policy is trained. A second name for the same model, or a
+    copy that shares its tensors, would change with the policy, and the KL would always be zero. The model itself is not
+    changed.
+    """
+    return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 def load_adapter_weights(folder: Path, model) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import huggingface_hub
+import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError, safe_open
 
@@ -17,7 +18,6 @@ from grpo_lab.base.display import short_path
 from grpo_lab.base.files import modelscope_cache, modelscope_folder
 from grpo_lab.models import packaged
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_model_name
-from grpo_lab.models.device import pick_device
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
@@ -47,7 +47,7 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> Name
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`. On
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`. On
             "cuda", the name "auto" never stands for the tiny model.
 
     Raises:
@@ -56,7 +56,7 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> Name
     """
     text = os.fspath(name)
     if text == "auto":
-        return _auto_folder(on_gpu=(device_type or pick_device().type) == "cuda")
+        return _auto_folder(on_gpu=device_type == "cuda" if device_type else torch.cuda.is_available())
     if text == "tiny":
         return NamedFolder(TINY, "the tiny model that ships with grpo_lab")
     if model := packaged.PACKAGED.get(text):
@@ -88,7 +88,7 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None =
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`.
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`.
 
     Raises:
         InputError: if the folder lacks a file that a model needs.
@@ -214,7 +214,7 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`.
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`.
 
     Raises:
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
@@ -238,8 +238,3 @@ def parameters_in(folder: Path) -> int:
             problem = f"has {short_path(file)}, which is not a safetensors file, or is damaged"
             raise InputError("name", file, "download it again", problem=problem) from error
     return num_parameters
-
-
-def weight_file_bytes(folder: Path) -> int:
-    """Return the size of the safetensors files in a folder."""
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

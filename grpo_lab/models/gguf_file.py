@@ -174,17 +174,7 @@ def tied_tensor(header: Header) -> str | None:
     embedding, head = (dequantize(tensor.data, tensor.tensor_type) for tensor in pair)
     if embedding.shape != head.shape or norm(embedding - head) >= TIED_BELOW * norm(head):
         return None
-    return max(pair, key=_bits).name
-
-
-def is_tied(header: Header) -> bool:
-    """Return True if embedding and output head are one matrix."""
-    return tied_tensor(header) is not None
-
-
-def _bits(tensor) -> float:
-    """Return the number of bits that a tensor takes per value, with the scales of its blocks."""
-    return 8 * tensor.n_bytes / tensor.n_elements
+    return max(pair, key=lambda tensor: tensor.n_bytes / tensor.n_elements).name
 
 
 def end_tokens(header: Header) -> list[str]:

@@ -1,15 +1,18 @@
 """Load a policy, and print what was chosen: folder, device and precision.
 
 Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
+
+A command that checks a run before it loads the weights takes the configuration and the tokenizer alone.
 """
 
 import contextlib
 import json
 import os
+import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,6 +21,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -25,11 +29,12 @@ from transformers.utils import logging
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.commands import OUT_OF_MEMORY
-from grpo_lab.base.display import short_path
+from grpo_lab.base.display import GIB, short_path
+from grpo_lab.base.process_state import keep_freed_memory
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision, set_origin
 from grpo_lab.models.adapters import merge_adapter
-from grpo_lab.models.device import describe_device, pick_device
-from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, parameters_in, weight_file_bytes
+from grpo_lab.models.folders import HUB_ID_PATTERN, base_model_folder, model_and_adapter_folders, parameters_in
 from grpo_lab.models.selfcheck import ensure_checked
 
 # The files that transformers reads besides weights and vocabulary. It may ignore a truncated one without an error.
@@ -98,6 +103,79 @@ def load_policy(
     return model, tokenizer
 
 
+class ModelWithoutWeights(NamedTuple):
+    """A stand-in for a model in checks that read nothing but its configuration, such as `Environment.check`."""
+
+    config: Any
+
+
+def load_config_and_tokenizer(
+    name: str, device_type: str | None = None
+) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
+    """Load the configuration and the tokenizer of a model.
+
+    Args:
+        name: Name or folder of the model, as `load_policy` takes it.
+        device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
+    """
+    folder = base_model_folder(name, device_type)
+    return load_component(AutoConfig, folder), load_tokenizer(folder)
+
+
+def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
+    """Return the device as a `torch.device` that exists on this machine.
+
+    Args:
+        device: The device or its name; None takes an NVIDIA GPU if torch can use one, else the CPU.
+        name: The argument's name in the error.
+
+    Raises:
+        InputError: if there is no such device.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    with contextlib.suppress(RuntimeError, TypeError):
+        chosen = torch.device(device)
+        if (chosen.index or 0) < counts.get(chosen.type, 0):
+            return chosen
+    allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"]))]
+    if counts["mps"]:
+        allowed.append("mps")
+    advice = "the devices that torch sees (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
+    raise InputError(name, device, f"expected None or one of {', '.join(allowed)}: {advice}")
+
+
+def describe_device(device: str | torch.device | None = None) -> str:
+    """Describe a device in one line, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
+    chosen = pick_device(device)
+    if chosen.type == "cuda":
+        gpu = torch.cuda.get_device_properties(chosen)
+        index = torch.cuda.current_device() if chosen.index is None else chosen.index
+        return f"{gpu.name} (cuda:{index}), {gpu.total_memory / GIB:.1f} GiB"
+    if chosen.type == "mps":
+        return f"Apple GPU (mps, {platform.machine()})"
+    return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
+
+
+def one_thread_if_tiny(model: PreTrainedModel) -> None:
+    """Limit torch to one thread if the model is tiny and on the CPU, because more threads do not make it faster.
+
+    If the environment variable OMP_NUM_THREADS is set, nothing changes.
+    """
+    if model.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return
+    if is_tiny(model.num_parameters()) and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        print("        one torch thread from here on: a model this small is not faster with more")
+
+
+def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
+    """Let the process keep the memory that it frees (base/allocator.py), if the model is on the CPU and not tiny."""
+    if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
+        keep_freed_memory()
+
+
 def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
     """Load the configuration, the tokenizer or the model in a folder with transformers.
 
@@ -133,69 +211,27 @@ def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
         raise _unusable_folder(folder, f"which holds no model that transformers can load by itself {detail}") from error
 
 
-def quantisation_method(folder: Path) -> str | None:
-    """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
-    entry = _quantisation_entry(_settings_in(folder / "config.json"))
-    other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-    entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
-    if entry:
-        settings = entry if isinstance(entry, dict) else {}
-        method = settings.get("quant_method") or settings.get("method")
-        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
-        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
-    stored_dtypes = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
-    return next((f"stored as {dtype}" for dtype in stored_dtypes if re.match("[FIU][48]", dtype)), None)
+def load_padding_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder as `load_tokenizer` does; without a padding token, it pads with its end token."""
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.pad_token_id is None:
+        # Harmless, because completions are masked by the position of their end token and never by its id.
+        tokenizer.pad_token = tokenizer.eos_token
+        print(f"policy: no padding token in {short_path(folder)}: padding with the end token {tokenizer.eos_token!r}")
+    return tokenizer
 
 
-def _is_lfs_pointer(file: Path) -> bool:
-    if not file.is_file() or file.stat().st_size > 1024:
-        return False
-    return file.read_bytes().startswith(b"version https://git-lfs")
-
-
-def _settings_in(file: Path) -> Any:
-    """Return the content of a JSON file; None if the file is missing or damaged."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _dtypes_in(file: Path) -> set[str]:
-    """Return the types in which a safetensors file stores its weights, read from its header.
-
-    Masks and other constants, which some models store as bytes, do not count as weights. For a damaged file the set is
-    empty; transformers reports the damage later.
-    """
-    with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
-        names = [name for name in list(opened.keys()) if name.endswith("weight")]
-        return {opened.get_slice(name).get_dtype() for name in names}
-    return set()
-
-
-def _quantisation_entry(config: Any) -> Any:
-    """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
-    if not isinstance(config, dict):
-        return None
-    names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
-    top_level_entry = next(filter(None, map(config.get, names)), None)
-    return top_level_entry or next(filter(None, map(_quantisation_entry, config.values())), None)
-
-
-def _parameters_in(folder: Path) -> int:
-    """Return the number of parameters by the headers of the weight files; 0 for a damaged file.
-
-    transformers reports the damage afterwards, when it loads the weights.
-    """
-    try:
-        return parameters_in(folder)
-    except InputError:
-        return 0
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder, with padding on the left; one without an end token is refused."""
+    tokenizer = load_component(AutoTokenizer, folder, padding_side="left")
+    if tokenizer.eos_token_id is None:
+        raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
+    return tokenizer
 
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
-    has_small_weights = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+    has_small_weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) < SMALL_WEIGHT_BYTES
     with without_progress_bars() if has_small_weights else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = load_component(AutoModelForCausalLM, folder, **options)
@@ -254,22 +290,64 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder, with padding on the left; one without an end token is refused."""
-    tokenizer = load_component(AutoTokenizer, folder, padding_side="left")
-    if tokenizer.eos_token_id is None:
-        raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
-    return tokenizer
+def quantisation_method(folder: Path) -> str | None:
+    """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
+    entry = _quantisation_entry(_settings_in(folder / "config.json"))
+    other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+    entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
+    if entry:
+        settings = entry if isinstance(entry, dict) else {}
+        method = settings.get("quant_method") or settings.get("method")
+        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
+        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
+    stored_dtypes = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
+    return next((f"stored as {dtype}" for dtype in stored_dtypes if re.match("[FIU][48]", dtype)), None)
 
 
-def load_padding_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder as `load_tokenizer` does; without a padding token, it pads with its end token."""
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.pad_token_id is None:
-        # Harmless, because completions are masked by the position of their end token and never by its id.
-        tokenizer.pad_token = tokenizer.eos_token
-        print(f"policy: no padding token in {short_path(folder)}: padding with the end token {tokenizer.eos_token!r}")
-    return tokenizer
+def _quantisation_entry(config: Any) -> Any:
+    """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
+    if not isinstance(config, dict):
+        return None
+    names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
+    top_level_entry = next(filter(None, map(config.get, names)), None)
+    return top_level_entry or next(filter(None, map(_quantisation_entry, config.values())), None)
+
+
+def _dtypes_in(file: Path) -> set[str]:
+    """Return the types in which a safetensors file stores its weights, read from its header.
+
+    Masks and other constants, which some models store as bytes, do not count as weights. For a damaged file the set is
+    empty; transformers reports the damage later.
+    """
+    with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
+        names = [name for name in list(opened.keys()) if name.endswith("weight")]
+        return {opened.get_slice(name).get_dtype() for name in names}
+    return set()
+
+
+def _settings_in(file: Path) -> Any:
+    """Return the content of a JSON file; None if the file is missing or damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _is_lfs_pointer(file: Path) -> bool:
+    if not file.is_file() or file.stat().st_size > 1024:
+        return False
+    return file.read_bytes().startswith(b"version https://git-lfs")
+
+
+def _parameters_in(folder: Path) -> int:
+    """Return the number of parameters by the headers of the weight files; 0 for a damaged file.
+
+    transformers reports the damage afterwards, when it loads the weights.
+    """
+    try:
+        return parameters_in(folder)
+    except InputError:
+        return 0
 
 
 def _unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:

@@ -2,7 +2,8 @@
 
 The fast paths call the layers of a model with masks, positions and caches that this package makes, and the plain path
 relies on the way in which transformers treats padding and caches. If an architecture treats one of these differently,
-the policy that samples is not the policy that is trained. Such a model is refused.
+the policy that samples is not the policy that is trained. Such a model is refused. Dropout would make the two differ in
+any model, so a run switches it off.
 """
 
 import torch
@@ -71,3 +72,18 @@ def mean_logprob_difference(model) -> float:
         inputs = LogprobInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), prompt_of_row)
         recomputed_logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
     return (sampled_logp - recomputed_logp).abs().mean().item()
+
+
+def disable_dropout(model: torch.nn.Module) -> None:
+    """Switch dropout off permanently, in place, so that sampler and trainer compute the same log-probabilities.
+
+    This covers the modules `torch.nn.Dropout`, and the probabilities that transformers' layers store as numbers, such
+    as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough, because gradient
+    checkpointing needs training mode.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # [dropout]
+        for name, value in vars(module).items():
+            if isinstance(value, float) and ("drop" in name or name in ("jitter_noise", "input_jitter_noise")):
+                setattr(module, name, 0.0)

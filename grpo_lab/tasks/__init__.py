@@ -1,8 +1,16 @@
 """Tasks: problems with known answers, as rows in the form that TRL's trainers also take."""
 
-from grpo_lab.tasks.addition import MAX_PROBLEMS, addition_problems, addition_row, addition_split
-from grpo_lab.tasks.chats import chat_tasks
+from grpo_lab.tasks.builtin_problems import (
+    MAX_PROBLEMS,
+    MAX_WORD_PROBLEMS,
+    WORD_PROBLEMS,
+    WordProblem,
+    addition_problems,
+    addition_row,
+    addition_split,
+    chat_tasks,
+    word_problems,
+)
 from grpo_lab.tasks.gsm8k import gsm8k_problems
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, Rows, as_text, has_thinking, in_parts, with_system
 from grpo_lab.tasks.task_table import TASKS, Task, find_task
-from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, WORD_PROBLEMS, WordProblem, word_problems

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least, check_choice
 from grpo_lab.base.files import modelscope_folder
-from grpo_lab.tasks.file_lines import json_lines
-from grpo_lab.tasks.records import HUB_ID_PATTERN, parquet_records
+from grpo_lab.tasks.records import HUB_ID_PATTERN, json_lines, parquet_records
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages
 
 GSM8K_HUB_ID = "openai/gsm8k"

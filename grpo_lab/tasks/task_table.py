@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least
-from grpo_lab.tasks.addition import addition_problems
-from grpo_lab.tasks.calculator import STOP_STRINGS, calculator_replies
-from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
+from grpo_lab.tasks.builtin_problems import (
+    ANSWER_ONLY,
+    MAX_WORD_PROBLEMS,
+    STOP_STRINGS,
+    addition_problems,
+    calculator_replies,
+    chat_tasks,
+    word_problems,
+)
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.gsm8k import GSM8K_HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import GYM_PREFIX, gym_problems, make_generator
@@ -22,7 +28,6 @@ from grpo_lab.tasks.records import FILE_SUFFIXES, HUB_ID_PATTERN
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
 from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.tasks.user_data import UserData, read_user_data
-from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
 NUM_TRAINING_SUMS = 20_000
 # Default number of held-out problems in an evaluation. The 95% interval of an accuracy is then at most 0.062 wide.

@@ -20,7 +20,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
 from grpo_lab.models import load_policy
-from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.models.adapters import frozen_copy
 from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.rewards.text import completion_text

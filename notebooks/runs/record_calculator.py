@@ -30,7 +30,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.environment import sample_rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
-from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
+from grpo_lab.tasks.builtin_problems import STOP_STRINGS, calculate
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.trainer import collect, update
 from grpo_lab.trainer.rewarding import reward_rollout

@@ -28,7 +28,7 @@ from grpo_lab.evaluate import evaluation_metrics
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import QWEN, weights_source
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.tasks.calculator import calculate
+from grpo_lab.tasks.builtin_problems import calculate
 from grpo_lab.trainer import sample_and_reward, train
 
 SYSTEM = "Answer with the number alone."

@@ -33,7 +33,7 @@ from grpo_lab.models.packaged import PACKAGED
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import encode_prompts, evaluation_mode
 from grpo_lab.tasks import chat_tasks
-from grpo_lab.tasks.chats import ANSWER_ONLY
+from grpo_lab.tasks.builtin_problems import ANSWER_ONLY
 from grpo_lab.tasks.rows import chat_messages, with_system
 from grpo_lab.trainer import train
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from grpo_lab.tasks import THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
-from grpo_lab.tasks.addition import MAX_OPERAND, MIN_OPERAND
+from grpo_lab.tasks.builtin_problems import MAX_OPERAND, MIN_OPERAND
 
 Messages = list[dict[str, str]]
 Document = list[tuple[str, bool]]

@@ -11,8 +11,8 @@ from grpo_lab.config import precision
 from grpo_lab.memory import GIB, fit_to_memory
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
+from grpo_lab.models.loading import ModelWithoutWeights
 from grpo_lab.models.shapes import shape_config, shape_of
-from grpo_lab.models.without_weights import ModelWithoutWeights
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec

@@ -1,11 +1,16 @@
-"""The base model that a saved adapter names, and the settings of an adapter. tests/trainer/test_lora.py trains them."""
+"""The base model that a saved adapter names, and the settings of an adapter, which tests/trainer/test_lora.py trains.
 
+A frozen copy keeps its weights while the model changes.
+"""
+
+import copy
 import json
 
 import pytest
+import torch
 
 from grpo_lab.models import add_lora
-from grpo_lab.models.adapters import adapter_settings, base_model_name, has_adapter
+from grpo_lab.models.adapters import adapter_settings, base_model_name, frozen_copy, has_adapter
 from tests.support.small_policy import make_policy
 
 LORA = {"base_model_name_or_path": "someone/base", "peft_type": "LORA"}
@@ -47,3 +52,17 @@ def test_settings_of_an_adapter_are_read_from_its_model():
     add_lora(model, lora_r=2, lora_alpha=6, lora_target_modules=["v_proj", "q_proj"])
     assert has_adapter(model)
     assert adapter_settings(model) == {"r": 2, "alpha": 6, "target_modules": ["q_proj", "v_proj"]}
+
+
+def test_a_frozen_copy_shares_no_tensor_and_leaves_the_model_as_it_is():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5)).train()
+    reference = frozen_copy(model)
+    assert all(p.requires_grad for p in model.parameters())
+    assert model.training
+    assert not any(p.requires_grad for p in reference.parameters())
+    assert not any(module.training for module in reference.modules())
+    start = copy.deepcopy(reference.state_dict())
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    assert torch.equal(reference[0].weight, start["0.weight"])
+    assert torch.equal(model[0].weight, start["0.weight"] + 1)

@@ -11,8 +11,7 @@ import torch
 
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.models import selfcheck
-from grpo_lab.models.frozen import disable_dropout
-from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.models.selfcheck import disable_dropout, ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, has_fast_path

@@ -1,10 +1,15 @@
-"""The self-check accepts sound models, refuses others with a reason, and does not change a model."""
+"""The self-check accepts sound models, refuses others with a reason, and does not change a model.
+
+A model without dropout has none left.
+"""
+
+import copy
 
 import pytest
 import torch
 
 from grpo_lab.models import selfcheck
-from grpo_lab.models.selfcheck import ensure_checked, mean_logprob_difference
+from grpo_lab.models.selfcheck import disable_dropout, ensure_checked, mean_logprob_difference
 from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.model_config import context_length
@@ -76,3 +81,17 @@ def test_context_length_is_read_under_every_name_and_for_longrope():
 def test_self_check_passes_sound_models_in_half_precision(name):
     model, _ = make_architecture(name)
     ensure_checked(model.bfloat16())
+
+
+@pytest.mark.parametrize("name", ["opt", "gpt2", "biogpt", "xglm", "mixtral", "seed_oss"])
+def test_no_dropout_is_left_wherever_an_architecture_keeps_it(name):
+    noisy = {"dropout": 0.3, "attention_dropout": 0.3, "layerdrop": 0.3, "resid_pdrop": 0.3, "router_jitter_noise": 0.2}
+    model, _ = make_architecture(name, **noisy)
+    ids = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(0))
+    quiet = model(ids, use_cache=False).logits
+    model.train()
+    assert not torch.equal(model(ids, use_cache=False).logits, quiet)
+    untouched = copy.deepcopy(model)
+    disable_dropout(model)
+    torch.testing.assert_close(model(ids, use_cache=False).logits, quiet)
+    assert same_weights(weights(model), weights(untouched))

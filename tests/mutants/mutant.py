@@ -27,7 +27,6 @@ _DEFINED = ast.FunctionDef | ast.ClassDef
 # The tests that fail first for a module, if not the tests with its name: patterns below tests/.
 FIRST_TEST_FILES = {
     "chat": ("test_chat.py",),
-    "models/frozen": ("trainer/run/test_run.py",),
     "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_collecting.py"),
     "trainer/run/inputs": ("trainer/run/test_run.py", "trainer/run/folder/test_resume.py"),
     "trainer/experience": ("trainer/test_loop_step.py", "trainer/test_experience.py"),

@@ -1,6 +1,7 @@
-"""Tests of a task from the user's own file: valid rows, held-out problems, and errors for invalid files."""
+"""Tests of a task from the user's own file: valid rows, held-out problems, errors for invalid files, and memory."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -178,3 +179,20 @@ def test_find_task_refuses_unknown_names_and_missing_files(tmp_path, monkeypatch
             find_task(name)
     with pytest.raises(FileNotFoundError, match="task is 'mine.jsonl'; there is no such file in "):
         find_task("mine.jsonl")
+
+
+def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
+    """The texts of a row have 20 and 6 bytes; a row as a dict with messages, in a list, takes 900 bytes."""
+    file, count = tmp_path / "mine.csv", 20_000
+    lines = (f"What is {n:06} plus 1?,{n + 1:06}\n" for n in range(count))
+    file.write_text("prompt,answer\n" + "".join(lines), encoding="utf-8")
+    read_user_data(file)  # a first call, so that imports and caches are not measured
+    tracemalloc.start()
+    try:
+        data = read_user_data(file)
+        current, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data.rows("train")) + len(data.rows("test")) == count
+    assert current < 100 * count, (current / count, peak / count)
+    assert peak < 300 * count, (current / count, peak / count)

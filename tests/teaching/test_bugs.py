@@ -7,7 +7,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.models import load_policy
-from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.models.adapters import frozen_copy
 from grpo_lab.objective import microbatch_loss
 from grpo_lab.objective.surrogates import importance_ratio
 from grpo_lab.rewards import accuracy_reward

@@ -7,7 +7,7 @@ import pytest
 from grpo_lab import models
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
-from grpo_lab.models import without_weights
+from grpo_lab.models import loading
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
@@ -89,13 +89,13 @@ def test_a_run_and_a_dry_run_make_every_check(owner, name, arguments, monkeypatc
 
 def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, monkeypatch, capsys):
     """The plan that is fitted to memory is another one, and shares them."""
-    opened, really_load = [], without_weights.load_config_and_tokenizer
+    opened, really_load = [], loading.load_config_and_tokenizer
 
     def spy(*arguments):
         opened.append(arguments)
         return really_load(*arguments)
 
-    monkeypatch.setattr(without_weights, "load_config_and_tokenizer", spy)
+    monkeypatch.setattr(loading, "load_config_and_tokenizer", spy)
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # the settings of a tiny model are not fitted
     plain = [*(argument for argument in arguments if argument != "--use_peft"), "--max_completion_length", "60"]
     assert train_command.main([*plain, "--dry_run"]) == 0, capsys.readouterr().out

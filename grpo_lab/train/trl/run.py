@@ -20,7 +20,7 @@ from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import origin_of, precision_of
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.models.frozen import disable_dropout
+from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat

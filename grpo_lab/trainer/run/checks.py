@@ -23,7 +23,7 @@ from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
 from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
 from grpo_lab.tasks import Rows
-from grpo_lab.tasks.lazy_rows import LazyRows
+from grpo_lab.tasks.rows import LazyRows
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 

@@ -12,8 +12,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import learning_rate
 from grpo_lab.models import pick_device
-from grpo_lab.models.adapters import has_adapter, without_adapter
-from grpo_lab.models.frozen import disable_dropout, frozen_copy
+from grpo_lab.models.adapters import frozen_copy, has_adapter, without_adapter
+from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
