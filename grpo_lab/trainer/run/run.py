@@ -18,16 +18,14 @@ from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
+from grpo_lab.trainer.metrics import Clock, merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
-from grpo_lab.trainer.run.checks import check_run_inputs
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.run.reports import completion_records
 from grpo_lab.trainer.run.session import Session, open_session
 
