@@ -178,8 +178,9 @@ def check_evaluation(inputs: RunInputs) -> None:
         raise InputError("eval_steps", None, "expected one where eval_dataset is given")
     if eval_steps is not None and eval_dataset is None:
         raise InputError("eval_dataset", None, "expected one where eval_steps is given")
-    if eval_dataset is not None:
-        check_same_columns(inputs.dataset, eval_dataset)
+    if eval_dataset is not None and (missing_columns := sorted(inputs.dataset[0].keys() - eval_dataset[0].keys())):
+        expected = f"expected those of dataset, with {', '.join(missing_columns)}"
+        raise InputError("eval_dataset", eval_dataset, expected, problem=f"has the columns {sorted(eval_dataset[0])}")
 
 
 def check_prompts_of_run(inputs: RunInputs) -> None:
@@ -218,13 +219,6 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
     if entry.reads_states and not (environment is not None and environment.has_state):
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("advantage", name, expected)
-
-
-def check_same_columns(dataset: Rows, eval_dataset: Rows) -> None:
-    """Raise InputError unless the held-out rows have all columns of the training rows."""
-    if missing_columns := sorted(dataset[0].keys() - eval_dataset[0].keys()):
-        expected = f"expected those of dataset, with {', '.join(missing_columns)}"
-        raise InputError("eval_dataset", eval_dataset, expected, problem=f"has the columns {sorted(eval_dataset[0])}")
 
 
 def check_types(model, tokenizer, config) -> None:

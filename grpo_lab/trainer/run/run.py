@@ -214,17 +214,14 @@ class Run:
         session, config = self._require_session(), self.inputs.config
         metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
         if metrics.get("num_tokens") is not None:
-            metrics["num_tokens"] += self._tokens_so_far()
+            counts = [past["num_tokens"] for past in self.history if past.get("num_tokens") is not None]
+            metrics["num_tokens"] += counts[-1] if counts else 0
         self._current_step = None
         metrics = session.log.add(metrics)
         if completed_steps == config.max_steps or (config.save_steps and completed_steps % config.save_steps == 0):
             self._save_checkpoint()
         if callback is not None:
             callback(completed_steps, metrics)
-
-    def _tokens_so_far(self) -> int:
-        counts = [metrics["num_tokens"] for metrics in self.history if metrics.get("num_tokens") is not None]
-        return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
         """Return the metrics of the evaluation after a step, and its time; no metrics if no evaluation is due."""
