@@ -121,12 +121,9 @@ ROLLOUT = (
 # Here the last file is read first: the loop calls all others.
 TRAINER = (
     "optim",
-    "clock",
     "experience",
     "metrics",
-    "experience_logprobs",
     "rewarding",
-    "turn_credit",
     "collecting",
     "evaluation",
     "run",

@@ -95,18 +95,6 @@ def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return group_advantages(batch.rewards, "none") / (std + EPS)
 
 
-def rloo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return rloo_advantages(batch.rewards)
-
-
-def best_of_group_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return best_of_group(batch.rewards)
-
-
-def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return batch.rewards.clone()
-
-
 def turn_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     assert batch.turn_mask is not None
     return turn_advantages(batch.rewards, batch.turn_mask)
@@ -129,9 +117,9 @@ def check_gigpo(config: Any) -> None:
 
 ADVANTAGES = {
     "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",)),
-    "rloo": AdvantageEstimator(rloo_advantages_of_batch),
-    "best_of_group": AdvantageEstimator(best_of_group_of_batch),
-    "none": AdvantageEstimator(rewards_of_batch, smallest_group=1, fewest_rewards=1),
+    "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards)),
+    "best_of_group": AdvantageEstimator(lambda batch, config: best_of_group(batch.rewards)),
+    "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), smallest_group=1, fewest_rewards=1),
     "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
     "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),
     "gigpo": AdvantageEstimator(

@@ -31,9 +31,8 @@ from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
-from grpo_lab.trainer.clock import Clock
-from grpo_lab.trainer.run.checks import check_inputs_without_weights
-from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.metrics import Clock
+from grpo_lab.trainer.run.inputs import RunInputs, check_inputs_without_weights
 
 EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
 # Number of times that all weights, or as many numbers, are read or written. A backward pass accesses the weights once

@@ -67,7 +67,7 @@ class RunSizes:
     def num_prompts(self) -> int:
         """The largest number of prompts in a micro-batch.
 
-        Rows of the same prompt lie next to each other in a batch (trainer/experience_logprobs.py).
+        Rows of the same prompt lie next to each other in a batch (trainer/experience.py).
         """
         config, size, group = self.config, self.microbatch_size, self.config.num_generations
         if not self.shares_prompts:

@@ -6,8 +6,8 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
-from grpo_lab.trainer.run.checks import RunCheck, checks_without_weights
 from grpo_lab.trainer.run.folder import check_folder
+from grpo_lab.trainer.run.inputs import RunCheck, checks_without_weights
 from grpo_lab.trainer.run.trackers import check_trackers
 
 

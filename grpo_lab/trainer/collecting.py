@@ -1,11 +1,17 @@
-"""Collecting experience: sample completions, reward them, compute advantages and metrics."""
+"""Collecting experience: sample completions, reward them, and compute the advantages of completions or of turns.
+
+The `get_reward` of an environment is called after every turn; its increase is the reward of the turn. Rewards of the
+reward functions belong to the last turn. So the rewards of the turns sum to the reward of the episode, and the reward
+to go of a turn is the part of the reward that the episode has not received before it.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import ADVANTAGES, RewardBatch
@@ -14,11 +20,9 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.scoring import RewardLog
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
-from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import merge_metrics, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import Clock, merge_metrics, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
-from grpo_lab.trainer.turn_credit import token_advantages
 
 
 def collect(
@@ -100,3 +104,61 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     batch = RewardBatch(grouped_rewards, has_reward=~grouped_rewards.isnan())
     advantages = ADVANTAGES[config.advantage].compute(batch, config)
     return advantages.flatten()
+
+
+def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
+    """Compute the advantage of each turn by `ADVANTAGES[config.advantage]`, for all tokens of the turn.
+
+    Completions of a prompt are adjacent. `AdvantageEstimator.compute` describes the rule for an episode to which no
+    reward applies (NaN).
+
+    Args:
+        rollout: The B episodes.
+        rewards: The rewards of whole episodes.
+        config: The settings of the run.
+
+    Returns:
+        The advantage of each token; zero at tokens that the policy did not write.
+    """
+    turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
+    entry = ADVANTAGES[config.advantage]
+    has_reward = ~(turn_rewards.isnan() & turn_mask).any(-1)
+    group_shape = (-1, config.num_generations)
+    batch = RewardBatch(
+        turn_rewards.unflatten(0, group_shape),
+        has_reward.unflatten(0, group_shape),
+        turn_mask.unflatten(0, group_shape),
+        state_ids(rollout).unflatten(0, group_shape) if entry.reads_states else None,
+    )
+    advantages = rearrange(entry.compute(batch, config), "P G K -> (P G) K")
+    return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn_of_token.clamp(min=0)), 0)
+
+
+def rewards_of_turns(
+    rollout: Rollout, rewards: Float[Tensor, " B"]
+) -> tuple[Float[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    """Return the reward of each turn, and a mask that is True for each turn in which the policy wrote.
+
+    The reward of the last turn is the reward of the episode minus the rewards of the turns before.
+    """
+    turn = torch.where(rollout.policy_mask, rollout.turn_of_token, -1)
+    turn_mask = (turn[:, :, None] == torch.arange(int(turn.max()) + 1, device=turn.device)).any(1)
+    turn_rewards = torch.zeros(turn_mask.shape, dtype=rewards.dtype, device=rewards.device)
+    episodes = rollout.episode_per_row()
+    for row, (count, episode) in enumerate(zip(turn_mask.sum(-1).tolist(), episodes, strict=True)):
+        before_last = episode.turn_rewards[: count - 1]
+        turn_rewards[row, : len(before_last)] = turn_rewards.new_tensor(before_last)
+        turn_rewards[row, count - 1] = rewards[row] - sum(before_last)
+    return turn_rewards, turn_mask
+
+
+def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
+    """Return an index for the state in which each turn begins, the same for equal states; -1 where there is no turn."""
+    states_of_episodes = [episode.states for episode in rollout.episode_per_row()]
+    index_of_state: dict = {}
+    ids_of_episodes = [
+        [index_of_state.setdefault(state, len(index_of_state)) for state in states] for states in states_of_episodes
+    ]
+    num_turns = int(rollout.turn_of_token.max()) + 1
+    padded_ids = [(ids + [-1] * num_turns)[:num_turns] for ids in ids_of_episodes]
+    return torch.tensor(padded_ids, device=rollout.mask.device)

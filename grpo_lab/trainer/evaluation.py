@@ -22,8 +22,7 @@ from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.scoring import RewardLog, Rewards
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
+from grpo_lab.trainer.experience import Experience, logprobs_without_gradient
 from grpo_lab.trainer.metrics import frac_none_metrics, mean_and_std, merge_metrics, tool_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 

@@ -20,11 +20,9 @@ from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
-from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
-from grpo_lab.trainer.metrics import UpdateMetrics, mean_of_updates, merge_metrics
+from grpo_lab.trainer.experience import Experience, cheapest_order, completion_logprobs, logprobs_without_gradient
+from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, merge_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
 

@@ -38,11 +38,10 @@ from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short_sums import short_sum_row, short_sums
 from grpo_lab.teaching.general_questions import QUESTIONS
 from grpo_lab.trainer import train
-from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
-from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
+from grpo_lab.trainer.experience import Experience, logprobs_without_gradient
 from grpo_lab.trainer.loop import update
+from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
 
 # A request and texts that no reward uses. They show whether the model still writes and reads as before training.

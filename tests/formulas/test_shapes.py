@@ -5,7 +5,7 @@ import pkgutil
 from torch import Tensor
 
 from grpo_lab.formulas import Equation
-from grpo_lab.formulas.recording import recording
+from grpo_lab.formulas.views import recording
 from tests.support.equations import formula_map
 from tests.support.formula_calls import ANSWERS, CALLS, COMPLETIONS, made_up_arguments
 

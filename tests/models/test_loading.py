@@ -32,6 +32,7 @@ from grpo_lab.train import make_plan
 from grpo_lab.train.dry_run import dry_run_lines
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer.run.folder.checkpoint import check_savable
+from grpo_lab.trainer.run.checkpoint import check_savable
 from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy, make_tokenizer
 from tests.support.tool_policy import ROWS, add, make_tool_policy

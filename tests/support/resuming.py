@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from grpo_lab.trainer import Run, train
-from grpo_lab.trainer.run.folder import run_folder
-from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE
+from grpo_lab.trainer.run.folder import MANIFEST_FILE, RunFolder
 from tests.support.file_faults import FileFaults, Killed
 from tests.support.small_policy import (
     ROWS,
@@ -89,7 +88,7 @@ def cheap_run_under(folder: Path, failing_change: int | None, fault: int | None 
     return faults.changes, results
 
 
-def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", afterwards=False, **settings):
+def run_until_killed(folder, call, owner=RunFolder, name="append", afterwards=False, **settings):
     """Make a run that is killed before (or right after, if `afterwards`) call number `call` of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 

@@ -14,7 +14,7 @@ from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.run import checks as run_checks
+from grpo_lab.trainer.run import inputs as run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import ROWS, make_config, make_policy
@@ -22,10 +22,10 @@ from tests.support.tool_policy import make_tool_policy
 
 # The object that has the function of each check, and the name of the function, in the order of the checks.
 INPUT_CHECKS = [
-    (run_checks, "check_rewards"),
-    (run_checks, "check_evaluation"),
-    (run_checks, "check_turn_advantage"),
-    (run_checks, "check_prompts_of_run"),
+    (run_inputs, "check_rewards"),
+    (run_inputs, "check_evaluation"),
+    (run_inputs, "check_turn_advantage"),
+    (run_inputs, "check_prompts_of_run"),
 ]
 CHECKS = [
     (OurEngine, "check"),
@@ -150,7 +150,7 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_checks.check_loaded_inputs)
+    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_inputs.check_loaded_inputs)
 
 
 class TrainerReached(Exception):
@@ -173,7 +173,7 @@ def test_a_script_on_trl_makes_every_check_and_goes_the_way_of_the_command(name,
     arguments = *make_policy(), texts, None, make_config()
     with pytest.raises(TrainerReached):
         trl_run.train(*arguments)
-    monkeypatch.setattr(run_checks if hasattr(run_checks, name) else trl_run, name, fail)
+    monkeypatch.setattr(run_inputs if hasattr(run_inputs, name) else trl_run, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         trl_run.train(*arguments)
     with pytest.raises(TrainerReached):
@@ -194,13 +194,13 @@ def test_all_settings_out_of_their_range_are_named_at_once(wrong, arguments, cap
 
 def test_a_command_examines_each_prompt_of_its_data_once(tool_arguments, monkeypatch):
     """The checks before the weights are loaded render the prompts; the run does not render them again."""
-    examined, really_check = [], run_checks.check_prompts
+    examined, really_check = [], run_inputs.check_prompts
 
     def spy(*arguments):
         examined.append(arguments[-1])
         really_check(*arguments)
 
-    monkeypatch.setattr(run_checks, "check_prompts", spy)
+    monkeypatch.setattr(run_inputs, "check_prompts", spy)
     assert train_command.main([*tool_arguments, "--max_completion_length", "30"]) == 0
     assert examined == ["dataset"]
 

@@ -144,7 +144,7 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(OurEngine, "run", stop)
     # The small model's context is shorter than the completions of some tasks.
-    monkeypatch.setattr("grpo_lab.trainer.run.checks.check_prompts_of_run", lambda inputs: None)
+    monkeypatch.setattr("grpo_lab.trainer.run.inputs.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     inputs, keywords = caught.value.args

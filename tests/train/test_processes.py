@@ -18,7 +18,7 @@ from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.engines.factory import make_engine
 from grpo_lab.train.processes import stop_if_a_process_is_gone
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
-from grpo_lab.trainer.run.stopping import RESUME_HINT
+from grpo_lab.trainer.run.session import RESUME_HINT
 from tests.parity.engines import require_engine
 from tests.support.replay import train_and_record
 from tests.support.small_policy import make_config, make_policy, save_policy

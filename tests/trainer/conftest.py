@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from grpo_lab.trainer import experience_logprobs
+from grpo_lab.trainer import experience
 from tests.support.resuming import cheap_run_under, real_run
 
 
@@ -35,11 +35,11 @@ def whole_run(tmp_path_factory):
 @pytest.fixture
 def logprob_call_shapes(monkeypatch):
     """A list of (columns of the prompts, rows, columns of the completions) for each call of `compute_logprobs`."""
-    sizes, compute_logprobs = [], experience_logprobs.compute_logprobs
+    sizes, compute_logprobs = [], experience.compute_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords):
         sizes.append((prompt_ids.shape[1], *completion_ids.shape))
         return compute_logprobs(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords)
 
-    monkeypatch.setattr(experience_logprobs, "compute_logprobs", spy)
+    monkeypatch.setattr(experience, "compute_logprobs", spy)
     return sizes

@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, experience_logprobs, loop, train
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, completion_logprobs, loop, train
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_exact, make_policy, same_weights, weights
@@ -265,7 +265,7 @@ def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [0.0] * len(completions), config)
     own = replace(experience, advantages=experience.rewards - 0.5)
     got, metrics = gradient(model, own, config)
-    logp, _ = experience_logprobs.completion_logprobs(model, own, config)
+    logp, _ = completion_logprobs(model, own, config)
     loss = 0.5 * torch.where(own.loss_mask, (logp - logp.detach()).exp(), 0).sum() / own.loss_mask.sum()
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     assert metrics["loss"] == pytest.approx(0.5) and expected.abs().max() > 1e-3

@@ -18,7 +18,7 @@ from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.objective import policy_loss
 from grpo_lab.trainer import train
 from grpo_lab.trainer.collecting import collect
-from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
+from grpo_lab.trainer.experience import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.refusals import refusal_of

@@ -1,4 +1,4 @@
-"""The metrics of a step: their names, and their values computed a second time from the sampled completions."""
+"""The metrics of a step: their names, their values computed a second time from the samples, and seconds by phase."""
 
 import json
 import math
@@ -13,9 +13,10 @@ from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.objective.loss import LossMetrics
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
-from grpo_lab.trainer import clock as clock_module
-from grpo_lab.trainer.metrics import UpdateMetrics
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, rewarding, train
+from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import metrics as metrics_module
+from grpo_lab.trainer.metrics import Clock, UpdateMetrics
 from tests.support.file_faults import Killed
 from tests.support.kernels import WaitCounter
 from tests.support.sampling import scale_hidden
@@ -120,10 +121,10 @@ def test_time_metrics_are_the_seconds_spent_in_each_phase(monkeypatch):
 
         monkeypatch.setattr(owner, name, slow)
 
-    monkeypatch.setattr(clock_module, "synchronized_time", lambda device: clock[0])
+    monkeypatch.setattr(metrics_module, "synchronized_time", lambda device: clock[0])
     takes(environment, "sample_prompts", 3.0)
     takes(rewarding, "score_completions", 5.0)
-    takes(experience_logprobs, "compute_logprobs", 1.0)
+    takes(experience_module, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     # Forward passes: one by the reference, one for the old log-probabilities, and one in each of the two updates.
     _, history = train_small(beta=0.1, num_iterations=2, max_steps=2)
@@ -175,3 +176,22 @@ def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(microbatch_size):
     with WaitCounter() as waits:
         accumulate_gradient(model, optimizer, experience, config)
     assert waits.count <= 12 * (8 // microbatch_size) + 3, waits.names
+
+
+def test_an_inner_phase_is_not_counted_for_the_outer_one():
+    readings = iter([0.0, 1.0, 3.0, 10.0, 20.0, 24.0])
+    clock = Clock(torch.device("cpu"), read=lambda: next(readings))
+    with clock("outer"), clock("inner"):
+        pass
+    assert clock.totals == {"inner": 2.0, "outer": 8.0}
+    with clock("inner"):
+        pass
+    assert clock.totals == {"inner": 6.0, "outer": 8.0}
+
+
+def test_a_phase_that_fails_is_counted():
+    readings = iter([0.0, 5.0])
+    clock = Clock(torch.device("cpu"), read=lambda: next(readings))
+    with pytest.raises(ZeroDivisionError), clock("phase"):
+        raise ZeroDivisionError
+    assert clock.totals == {"phase": 5.0}

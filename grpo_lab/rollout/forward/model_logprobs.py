@@ -1,7 +1,7 @@
 """The log-probability of each token of a completion under a model, with gradient.
 
 `compute_logprobs` runs the model and passes its logits to the formulas of `grpo_lab/logprobs.py`. The trainer calls it
-for rows of an experience (`trainer/experience_logprobs.py`). In float32 the result agrees to 1e-4 with the
+for rows of an experience (`trainer/experience.py`). In float32 the result agrees to 1e-4 with the
 log-probabilities recorded while sampling.
 
 On the fast path (`fast_paths.py`), a common prefix of several rows is computed once (`packing.py`), and the logits of

@@ -1,6 +1,5 @@
 """The game of notebook 11, "higher or lower": environment, policy, exact rewards and gradients, and training."""
 
-from grpo_lab.toys.guess.episodes import greedy_episodes, greedy_reward, sample_episodes
 from grpo_lab.toys.guess.exact import (
     TURN_ADVANTAGES,
     group_moments,
@@ -9,6 +8,6 @@ from grpo_lab.toys.guess.exact import (
     secret_episodes,
     win_probability,
 )
-from grpo_lab.toys.guess.policy import GuessPolicy
+from grpo_lab.toys.guess.policy import GuessPolicy, greedy_episodes, greedy_reward, sample_episodes
 from grpo_lab.toys.guess.training import batch_advantages, expected_step, guess_loss, train_guess
 from grpo_lab.toys.guess.world import GuessWorld, all_histories, episode_rewards, policy_mask, turn_states

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from grpo_lab.base.checks import check_at_least, check_choice, check_positive
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import aggregate, policy_loss
-from grpo_lab.toys.guess.episodes import greedy_reward, sample_episodes
 from grpo_lab.toys.guess.exact import TURN_ADVANTAGES, secret_episodes, win_probability
-from grpo_lab.toys.guess.policy import GuessPolicy
+from grpo_lab.toys.guess.policy import GuessPolicy, greedy_reward, sample_episodes
 from grpo_lab.toys.guess.world import PAD, GuessWorld, episode_rewards, policy_mask, turn_states
 
 GROUPS = ("one secret", "mixed secrets")

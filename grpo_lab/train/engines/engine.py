@@ -109,7 +109,7 @@ class OurEngine(Engine):
         """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
-        from grpo_lab.trainer.run.checks import check_loaded_inputs
+        from grpo_lab.trainer.run.inputs import check_loaded_inputs
 
         if self.lora is not None:
             from grpo_lab.models import add_lora

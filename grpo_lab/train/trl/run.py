@@ -33,13 +33,10 @@ from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer, unfinished_checkpoints
 from grpo_lab.trainer.evaluation import evaluate_policy
-from grpo_lab.trainer.run.checks import check_inputs_without_weights, check_loaded_inputs
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
-from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.run_folder import checkpoint_name
-from grpo_lab.trainer.run.inputs import RunInputs
-from grpo_lab.trainer.run.session import open_session
-from grpo_lab.trainer.run.stopping import RESUME_HINT
+from grpo_lab.trainer.run.folder import RunFolder, checkpoint_name
+from grpo_lab.trainer.run.inputs import RunInputs, check_inputs_without_weights, check_loaded_inputs
+from grpo_lab.trainer.run.session import RESUME_HINT, open_session
 
 
 def train(

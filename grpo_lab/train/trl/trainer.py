@@ -27,8 +27,8 @@ from grpo_lab.train.trl.settings import (
     settings_in_updates,
     unchanged_settings,
 )
-from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.run.folder.run_folder import output_path
+from grpo_lab.trainer.run.checkpoint import UNFINISHED
+from grpo_lab.trainer.run.folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 
 

@@ -56,7 +56,7 @@ class EightBitAdamW:
         self.pieces = pieces_of(parameters)
         levels = {
             device: (Levels.on_device(signed, device), Levels.on_device(unsigned, device))
-            for device in _devices(parameters)
+            for device in {p.device for p in parameters}
         }
         self.moments = [
             self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces
@@ -230,10 +230,6 @@ def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[ParameterSlice]
 
 def _is_quantised(parameter: Tensor) -> bool:
     return parameter.numel() >= MIN_QUANTISED and parameter.numel() % BLOCK == 0
-
-
-def _devices(parameters: list[torch.nn.Parameter]) -> set[torch.device]:
-    return {parameter.device for parameter in parameters}
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -19,16 +19,14 @@ from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
+from grpo_lab.trainer.metrics import Clock, merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
-from grpo_lab.trainer.run.checks import check_run_inputs
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.run.reports import completion_records
 from grpo_lab.trainer.run.session import Session, open_session
 
@@ -217,17 +215,14 @@ class Run:
         session, config = self._require_session(), self.inputs.config
         metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
         if metrics.get("num_tokens") is not None:
-            metrics["num_tokens"] += self._tokens_so_far()
+            counts = [past["num_tokens"] for past in self.history if past.get("num_tokens") is not None]
+            metrics["num_tokens"] += counts[-1] if counts else 0
         self._current_step = None
         metrics = session.log.add(metrics)
         if completed_steps == config.max_steps or (config.save_steps and completed_steps % config.save_steps == 0):
             self._save_checkpoint()
         if callback is not None:
             callback(completed_steps, metrics)
-
-    def _tokens_so_far(self) -> int:
-        counts = [metrics["num_tokens"] for metrics in self.history if metrics.get("num_tokens") is not None]
-        return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
         """Return the metrics of the evaluation after a step, and its time; no metrics if no evaluation is due."""

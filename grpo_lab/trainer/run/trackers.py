@@ -19,8 +19,8 @@ from grpo_lab.base.checks import InputPackageError
 from grpo_lab.base.commands import one_line
 from grpo_lab.base.files import write_atomically
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED, as_json
-from grpo_lab.trainer.run.folder.run_folder import output_path
+from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
+from grpo_lab.trainer.run.folder import output_path
 
 DEFAULT_PROJECT = "grpo_lab"  # project if WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT is not set
 IDENTIFIERS_FILE = "trackers.json"  # file in the output folder with the identifiers of the run in its trackers

@@ -10,7 +10,7 @@ from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings
 from grpo_lab.rollout.environments.episodes import encode_reply
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer.collecting import make_experience
-from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
+from grpo_lab.trainer.experience import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from tests.support.fake_cuda_graph import capture_on_the_cpu
 from tests.support.few_fast import few_fast
@@ -206,7 +206,7 @@ def test_environment_tokens_give_the_models_logits_no_gradient(path, monkeypatch
     """With the trainer's log-probabilities. Only one row has an advantage, so the head gets only its tokens."""
     model, tokenizer = make_policy()
     if path == "plain":
-        for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience_logprobs"):
+        for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience"):
             monkeypatch.setattr(f"{module}.has_fast_path", lambda model: False)
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout)

@@ -13,7 +13,7 @@ import torch
 from grpo_lab.base.checks import RunError
 from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.trainer import Run, collect, loop, train
-from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.metrics import Clock
 from tests.support.small_policy import (
     ROWS,
     letter_reward,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.run.folder import run_folder
+from grpo_lab.trainer.run import folder as run_folder
 from tests.support import resuming
 from tests.support.resuming import assert_same_end, cheap_run, copy_folder, file_contents, metrics_in, newest_checkpoint
 
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_removed(tmp_path, counted
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", full)
+        patch.setattr("grpo_lab.trainer.run.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest_checkpoint(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
@@ -189,7 +189,7 @@ def test_a_checkpoint_without_permission_to_read_does_not_count_as_broken(tmp_pa
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(PermissionError, match="could not be read or written .*fix that, then go on"),
     ):
-        patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", closed)
+        patch.setattr("grpo_lab.trainer.run.checkpoint.file_digests", closed)
         cheap_run(folder)
     assert file_contents(folder) == old_contents
     assert_same_end(cheap_run(folder), counted_run[1])

@@ -17,10 +17,9 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
+from grpo_lab.trainer.run.checkpoint import as_json
 from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, input_fingerprints
-from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.checkpoint import as_json
-from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, manifest_checksum
+from grpo_lab.trainer.run.folder import MANIFEST_FILE, MANIFEST_KEYS, RunFolder, manifest_checksum
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.resuming import (
     CHEAP_SETTINGS,
@@ -206,10 +205,10 @@ def cell_of_a_notebook(sign):
 
 
 OTHER_REWARDS = {
-    "closure": (closure, r"test_run_folder_same_run.closure.<locals>.<lambda>"),
+    "closure": (closure, r"test_folder_same_run.closure.<locals>.<lambda>"),
     "partial": (lambda sign: functools.partial(plain, sign=sign), r"functools.partial"),
-    "instance": (Instance, r"test_run_folder_same_run.Instance"),
-    "method": (lambda sign: Instance(sign).__call__, r"test_run_folder_same_run.Instance.__call__"),
+    "instance": (Instance, r"test_folder_same_run.Instance"),
+    "method": (lambda sign: Instance(sign).__call__, r"test_folder_same_run.Instance.__call__"),
     "cell": (cell_of_a_notebook, r"__main__.reward"),
 }
 

@@ -27,11 +27,11 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE, flush, publish, write_atomically
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
+from grpo_lab.trainer.run import checkpoint
+from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
 from grpo_lab.trainer.run.fingerprints import check_same_fingerprints, model_fingerprint
-from grpo_lab.trainer.run.folder import checkpoint
-from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED, as_json
-from grpo_lab.trainer.run.stopping import RESUME
 
+RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
 MANIFEST_FILE = "grpo_run.json"
 LOCK_FILE = "grpo_run.lock"
 # Files that change during the run.

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from grpo_lab.trainer import PolicyOptimizer, Run, train
 from grpo_lab.trainer.optim import adamw_8bit
-from grpo_lab.trainer.run.folder import RunFolder, checkpoint
+from grpo_lab.trainer.run import checkpoint
+from grpo_lab.trainer.run.folder import RunFolder
 from tests.support.file_faults import Killed
 from tests.support.resuming import (
     ONE_UPDATE,
