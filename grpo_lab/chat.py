@@ -52,8 +52,7 @@ def reply(
     from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluation_mode, pad_token_id
-    from grpo_lab.rollout.forward.modes import set_aside_generation_config
-    from grpo_lab.rollout.model_config import context_length
+    from grpo_lab.rollout.model import context_length, set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
     if isinstance(prompt, str) and tokenizer.chat_template is not None:

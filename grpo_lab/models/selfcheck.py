@@ -13,8 +13,8 @@ from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
-from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
-from grpo_lab.rollout.model_config import context_length
+from grpo_lab.rollout.model import context_length
+from grpo_lab.rollout.rollout import EncodedPrompts, LogprobInputs
 
 PROMPT_LENGTH, COMPLETION_LENGTH = 6, 3  # tokens of the longer one of two prompts; tokens of each completion
 # Largest allowed mean difference, in nats per token. In float32 it is ten times the largest difference of a token in a

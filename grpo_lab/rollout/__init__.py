@@ -9,7 +9,7 @@ folders: `prompting/` turns prompts into token ids, `decoding/` draws tokens, `f
 
 from grpo_lab.rollout.environments.text_environment import sample_episodes
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
-from grpo_lab.rollout.forward.modes import evaluation_mode
+from grpo_lab.rollout.model import evaluation_mode
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import read_sequences, sample_completions

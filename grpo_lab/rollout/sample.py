@@ -12,11 +12,10 @@ from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
-from grpo_lab.rollout.forward.modes import evaluation_mode
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.model import evaluation_mode
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.rollout import Rollout
+from grpo_lab.rollout.rollout import EncodedPrompts, Rollout
 
 
 def sample_completions(

@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.rollout import end_token_ids, read_sequences, sample_completions
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
+from grpo_lab.rollout.model import FAST_FAMILIES
 from tests.support.architectures import make_architecture
 from tests.support.sampling import T, logprobs_of, sample, tokens_of
 from tests.support.small_policy import END, PAD, make_exact, make_policy

@@ -17,7 +17,7 @@ from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
 from grpo_lab.rollout.decoding.cache import InPlaceCache, PreallocatedCache, order_keeping_parents
 from grpo_lab.rollout.decoding.decoder import Decoder
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.model_config import head_dim
+from grpo_lab.rollout.model import head_dim
 
 LARGE_PREFIX_BYTES = 2**20  # prefixes that take more bytes in the cache are not copied when others come or go
 SEARCH_BLOCK = 128  # number of tokens of a block of the vocabulary

@@ -23,7 +23,7 @@ from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decod
 from grpo_lab.rollout.decoding.episode_tokens import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, SamplingRequest, entropy_of, warp
 from grpo_lab.rollout.forward.packing import PromptCache
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 
 
 @dataclass(frozen=True)

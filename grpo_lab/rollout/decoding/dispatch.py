@@ -15,9 +15,9 @@ from grpo_lab.rollout.decoding.generate import sample_by_generate
 from grpo_lab.rollout.decoding.gpu_memory import free_gpu_bytes, parts_that_fit
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, reusable_bytes
 from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.model import has_fast_path
+from grpo_lab.rollout.rollout import EncodedPrompts
 
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; other types take `Decoder`
 

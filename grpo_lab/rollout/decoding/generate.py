@@ -14,7 +14,7 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.episode_tokens import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, SamplingRequest, entropy_of, warp
-from grpo_lab.rollout.forward.modes import set_aside_generation_config
+from grpo_lab.rollout.model import set_aside_generation_config
 
 
 def sample_by_generate(model, request: SamplingRequest) -> Samples:

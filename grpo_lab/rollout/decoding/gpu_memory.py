@@ -6,7 +6,7 @@ import torch
 
 from grpo_lab.base.display import GIB
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.model_config import head_dim
+from grpo_lab.rollout.model import head_dim
 
 CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 FREE_MEMORY_FACTOR = 4  # a decoder is kept if this many times its size is free in addition to the run's peak memory

@@ -15,7 +15,7 @@ from transformers.generation import (
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "

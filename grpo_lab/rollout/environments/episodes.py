@@ -15,9 +15,8 @@ from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.decoding.sampling_request import Samples
-from grpo_lab.rollout.forward.modes import evaluation_mode
-from grpo_lab.rollout.inputs import EncodedPrompts
-from grpo_lab.rollout.rollout import Episode, Rollout
+from grpo_lab.rollout.model import evaluation_mode
+from grpo_lab.rollout.rollout import EncodedPrompts, Episode, Rollout
 from grpo_lab.rollout.sample import make_sampling_request
 
 

@@ -19,10 +19,16 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.forward.attention import attention_dtype, use_attention
-from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, make_long_rows
-from grpo_lab.rollout.forward.masked_rows import MaskedRows, additive_mask
-from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
+from grpo_lab.rollout.forward.attention import (
+    LONGEST_MASKED,
+    LongRows,
+    MaskedRows,
+    additive_mask,
+    attention_dtype,
+    make_long_rows,
+    use_attention,
+)
+from grpo_lab.rollout.rollout import EncodedPrompts, LogprobInputs
 
 PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
 
@@ -32,11 +38,6 @@ class PackedAttention(NamedTuple):
 
     blocks: list[MaskedRows | LongRows]
     output_index: Int[Tensor, " M"]  # index of the output of each token among the outputs of all blocks
-
-    def attend(self, query, key, value, scaling: float | None) -> Float[Tensor, "M H D_h"]:
-        """Return the output of attention for each token of the packed sequence."""
-        block_outputs = [block.attend(query, key, value, scaling) for block in self.blocks]
-        return torch.cat(block_outputs).index_select(0, self.output_index)
 
 
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
@@ -143,8 +144,9 @@ def _attending_rows(
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, packed_attention: PackedAttention, **_):
-    """Attend as a `PackedAttention` says; transformers calls this function in each layer."""
-    return packed_attention.attend(query, key, value, scaling)[None], None
+    """Return the output of attention for each token; transformers calls this function in each layer."""
+    block_outputs = [block.attend(query, key, value, scaling) for block in packed_attention.blocks]
+    return torch.cat(block_outputs).index_select(0, packed_attention.output_index)[None], None
 
 
 AttentionInterface.register(PACKED_ATTENTION, attend_packed)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.rollout.model_config import context_length
+from grpo_lab.rollout.model import context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import apply_template_together, check_prompt, is_complete, render_prompt
 

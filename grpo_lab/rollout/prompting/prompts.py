@@ -3,8 +3,8 @@
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.templates import render_prompt
+from grpo_lab.rollout.rollout import EncodedPrompts
 from grpo_lab.tasks import Rows
 
 MAX_MEASURED_PROMPTS = 200  # number of prompts that are encoded to find the longest one

@@ -16,9 +16,8 @@ from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.long_rows import describe_attention
+from grpo_lab.rollout.forward.attention import attention_dtype, describe_attention
+from grpo_lab.rollout.model import has_fast_path
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
 from grpo_lab.rollout.prompting.quirks import find_prompt_quirks

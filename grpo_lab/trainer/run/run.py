@@ -16,7 +16,7 @@ from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
-from grpo_lab.rollout.forward.modes import checkpointed_layers
+from grpo_lab.rollout.model import checkpointed_layers
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout.forward.modes import training_mode
+from grpo_lab.rollout.model import training_mode
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.folder.checkpoint import check_savable
 from grpo_lab.trainer.run.reports import open_reports

@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
+from grpo_lab.rollout.model import has_fast_path
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, sample
 from tests.support.small_policy import make_policy
 

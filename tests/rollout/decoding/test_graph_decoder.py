@@ -17,7 +17,7 @@ from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import DecoderSlot, GraphDecoder, exponential_race, fixed_columns
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 from grpo_lab.trainer import train
 from tests.support.fake_cuda_graph import Tape, address, capture_on_the_cpu, refuse_synchronization, without_capture
 from tests.support.fake_device import fake_gpu, fake_qwen2
