@@ -116,7 +116,7 @@ ROLLOUT = (
     "model",
     "forward",
     "completion_texts",
-    "prompting",
+    "prompts",
     "decoding",
     "sample",
     "environments",

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of
 from grpo_lab.models import load_policy, loading
 from grpo_lab.models.loading import load_component
-from grpo_lab.rollout.prompting.prompts import end_token_ids
+from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.trainer.run.folder.checkpoint import check_savable
 from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy, make_tokenizer

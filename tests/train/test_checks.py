@@ -9,7 +9,7 @@ from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
-from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
+from grpo_lab.rollout.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine

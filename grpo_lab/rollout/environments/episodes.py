@@ -12,12 +12,10 @@ import torch
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
-from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings, Turn
-from grpo_lab.rollout.decoding.sampling_request import Samples
+from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, Samples, StopStrings, Turn
 from grpo_lab.rollout.model import evaluation_mode
 from grpo_lab.rollout.rollout import EncodedPrompts, Episode, Rollout
-from grpo_lab.rollout.sample import make_sampling_request
+from grpo_lab.rollout.sample import make_sampling_request, sample_sequences
 
 
 @torch.no_grad()

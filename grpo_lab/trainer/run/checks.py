@@ -18,9 +18,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
 from grpo_lab.rollout.forward.attention import attention_dtype, describe_attention
 from grpo_lab.rollout.model import has_fast_path
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
-from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
+from grpo_lab.rollout.prompts import check_prompts, end_token_ids, find_prompt_quirks, longest_prompt
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.run.inputs import RunInputs

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputTypeError, RunError
-from grpo_lab.rollout.decoding.episode_tokens import Turn
+from grpo_lab.rollout.decoding.sampling_request import Turn
 from grpo_lab.rollout.environments.tools.tool_call_format import ReadTurn, ToolCallFormat
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.rollout import Episode, Rollout
