@@ -124,8 +124,7 @@ def _find_problem(args: Namespace) -> _Problem:
 def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
     """Load the environment and the model of a chat, which begins with a problem or without one."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 
     row = None if problem is None else problem.row
     environment = make_environment(

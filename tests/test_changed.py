@@ -61,7 +61,7 @@ def test_make_check_without_git_history_says_so_and_runs_no_test(tmp_path, monke
         ("grpo_lab/kl.py", ["tests/test_kl.py"]),
         ("grpo_lab/rollout/sample.py", ["tests/rollout/test_sample.py"]),
         ("grpo_lab/rollout/decoding/sampling_request.py", ["tests/rollout/decoding/test_sampling_request.py"]),
-        ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
+        ("grpo_lab/rollout/environments/tools.py", ["tests/rollout/environments/test_tools.py"]),
         ("grpo_lab/rollout/decoding/cache.py", ["tests/rollout/decoding"]),
         ("grpo_lab/train/options.py", ["tests/train"]),
         ("tests/rollout/test_prompts.py", ["tests/rollout/test_prompts.py"]),

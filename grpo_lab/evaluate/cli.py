@@ -72,8 +72,7 @@ def _evaluate_model(
         **inheritable: The options of `INHERITABLE_OPTIONS`; None where they were not typed.
     """
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
     from grpo_lab.trainer import evaluation
 
     has_tiny_model = is_tiny(count_parameters(model))

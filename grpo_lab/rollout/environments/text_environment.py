@@ -8,8 +8,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.sampling_request import Turn
-from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import encode_reply, sample_encoded_episodes
+from grpo_lab.rollout.environments.environment import Environment, encode_reply, sample_encoded_episodes
 from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
