@@ -61,7 +61,7 @@ def sample_completions(
         top_p: Total probability of the most likely tokens to draw from; 1 draws from all.
         repetition_penalty: transformers' penalty for tokens that have occurred; 1 means no penalty.
         cache_implementation: "dynamic" samples by transformers' `generate`, whatever the model; a model that a wrapper
-            has changed needs it. None takes a faster sampler for the models of `fast_paths.py`.
+            has changed needs it. None takes a faster sampler for the models of the fast paths.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that the tokens were drawn from. With

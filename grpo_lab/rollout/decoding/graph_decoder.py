@@ -16,7 +16,7 @@ A rollout that does not fit into the memory is drawn in parts (`parts_that_fit`)
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -48,8 +48,21 @@ class GraphDecoder(Decoder):
         return fixed_columns(prompt_length, completion_length)
 
     @classmethod
-    def for_request(cls, model, request: SamplingRequest) -> AbstractContextManager["GraphDecoder"]:
-        return borrow_decoder(model, cls.spec_for(request), request.episode_tokens)
+    @contextmanager
+    def for_request(cls, model, request: SamplingRequest) -> Iterator["GraphDecoder"]:
+        """Provide a decoder for one request: the last decoder if it fits, else a new one.
+
+        The next request overwrites the tensors of the decoder, so `read_samples` copies them. Outside `shared_decoder`
+        the decoder is dropped at the end.
+        """
+        slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
+        try:
+            yield slot.decoder_for(model, cls.spec_for(request), request.episode_tokens)
+        except BaseException:
+            slot.drop()
+            raise
+        if not _decoder_slots:
+            slot.drop()
 
     @classmethod
     def end_rollout(cls) -> None:
@@ -158,23 +171,6 @@ def reusable_bytes() -> int:
     """
     decoder = _decoder_slots[-1].decoder if _decoder_slots else None
     return 0 if decoder is None else decoder.nbytes
-
-
-@contextmanager
-def borrow_decoder(model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> Iterator[GraphDecoder]:
-    """Provide a decoder for one request: the last decoder if it fits, else a new one.
-
-    The next request overwrites the tensors of the decoder, so `read_samples` copies them. Outside `shared_decoder` the
-    decoder is dropped at the end.
-    """
-    slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
-    try:
-        yield slot.decoder_for(model, spec, episode_tokens)
-    except BaseException:
-        slot.drop()
-        raise
-    if not _decoder_slots:
-        slot.drop()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:

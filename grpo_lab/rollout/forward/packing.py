@@ -101,7 +101,8 @@ def _forward(
 ) -> Float[Tensor, "M D"]:
     """Return the last hidden states of the packed sequence, which consists of the last token of each prefix."""
     with use_attention(model, PACKED_ATTENTION):
-        position_ids = positions(is_token).take(first_index)[None]
+        # Padding is not counted, so padding on the left does not shift positions.
+        position_ids = (is_token.long().cumsum(-1) - 1).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
         # transformers passes keyword arguments that it does not know to the attention function, `attend_packed`.
         keywords["packed_attention"] = attention
@@ -172,8 +173,3 @@ def _recompute_with_same_attention(model) -> None:
 def _checkpoint_contexts(model):
     """Return the context of the forward pass, and the context of its repetition in the backward pass."""
     return nullcontext(), use_attention(model, model.config._attn_implementation)
-
-
-def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """Return the position of each token. Padding is not counted, so padding on the left does not shift positions."""
-    return (is_token.long().cumsum(-1) - 1).clamp(min=0)
