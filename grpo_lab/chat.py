@@ -52,8 +52,7 @@ def reply(
     from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluation_mode, pad_token_id
-    from grpo_lab.rollout.forward.modes import set_aside_generation_config
-    from grpo_lab.rollout.model_config import context_length
+    from grpo_lab.rollout.model import context_length, set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
     if isinstance(prompt, str) and tokenizer.chat_template is not None:
@@ -116,8 +115,7 @@ def _find_problem(args: Namespace) -> tuple[TaskSpec, dict]:
 def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
     """Load the environment and the model of a chat, which begins with a problem of a task, or without one."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 
     environment = make_environment(
         None if task_spec is None else task_spec.task,

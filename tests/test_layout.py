@@ -108,12 +108,11 @@ def test_the_parts_of_the_course_import_one_way():
 
 # In reading order, too.
 ROLLOUT = (
-    "inputs",
     "rollout",
-    "model_config",
+    "model",
     "forward",
     "completion_texts",
-    "prompting",
+    "prompts",
     "decoding",
     "sample",
     "environments",

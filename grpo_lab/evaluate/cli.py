@@ -75,8 +75,7 @@ def _evaluate_model(
         **inheritable: The options of `INHERITABLE_OPTIONS`; None where they were not typed.
     """
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
     from grpo_lab.trainer import evaluation
 
     has_tiny_model = is_tiny(count_parameters(model))
@@ -131,6 +130,9 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
     from grpo_lab.trainer.run.inputs import check_reward_arguments
+    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
+    from grpo_lab.rollout.prompts import end_token_ids, find_prompt_quirks
+    from grpo_lab.trainer.run.checks import check_reward_arguments
 
     has_instances = environment is not None and environment.has_instances
     check_reward_arguments(task_spec.reward_funcs, rows[0], has_instances)

@@ -16,9 +16,8 @@ from grpo_lab.memory.planning import choose_candidate, plan_memory
 from grpo_lab.models.folders import base_model_folder
 from grpo_lab.models.loading import load_component
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
-from grpo_lab.rollout.environments.factory import make_environment
-from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
-from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
+from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 

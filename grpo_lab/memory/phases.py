@@ -13,10 +13,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import formulas
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS
-from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
-from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
-from grpo_lab.rollout.forward.masked_rows import aligned_columns
+from grpo_lab.rollout.decoding.graph_decoder import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.rollout.forward.attention import BY_ROW, LONGEST_MASKED, aligned_columns, kernel_of_long_rows, key_copies
 from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk_tokens
 from grpo_lab.trainer.optim.adamw_8bit import PIECE_SIZE
 

@@ -21,7 +21,7 @@ from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import SNAPSHOTS_BY_PHASE, BytesByPart, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.trainer.run.inputs import RunInputs
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count

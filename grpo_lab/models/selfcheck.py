@@ -12,10 +12,10 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout import compute_logprobs, evaluation_mode
-from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
-from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
-from grpo_lab.rollout.model_config import context_length
+from grpo_lab.rollout.model import context_length
+from grpo_lab.rollout.rollout import EncodedPrompts, LogprobInputs
+from grpo_lab.rollout.sample import sample_sequences
 
 PROMPT_LENGTH, COMPLETION_LENGTH = 6, 3  # tokens of the longer one of two prompts; tokens of each completion
 # Largest allowed mean difference, in nats per token. In float32 it is ten times the largest difference of a token in a

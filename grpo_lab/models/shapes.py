@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rollout.model_config import head_dim
+from grpo_lab.rollout.model import head_dim
 
 # {name: settings of the transformers configuration}. "qwen2" is Qwen2-0.5B-Instruct with 494,032,768 parameters, and
 # "smollm2" is SmolLM2-135M-Instruct with 134,515,008, each as in its config.json. SmolLM2 has Llama's architecture,

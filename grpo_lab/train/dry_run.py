@@ -9,8 +9,7 @@ from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import plan_run_memory
-from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.templates import render_prompt
+from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.checks import checks_of_plan
 from grpo_lab.train.plan import RunPlan
 

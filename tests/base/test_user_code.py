@@ -13,7 +13,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.user_code import functions_of_cell, import_user_object, parse_cell, python_of_cell, qualified_name
 from grpo_lab.config.user_formulas import register_user_formula
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+from grpo_lab.rollout.environments.factory import load_environment_class, load_tools
 
 MINE = '''
 from pathlib import Path

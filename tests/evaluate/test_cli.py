@@ -11,7 +11,7 @@ import pytest
 from grpo_lab.evaluate import cli, main
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.rules import think_rate
-from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, task_table
 from grpo_lab.train import main as train_main
 from grpo_lab.trainer import evaluation

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from grpo_lab.rollout.forward import packing
-from grpo_lab.rollout.forward.long_rows import VARLEN, kernel_of_long_rows
+from grpo_lab.rollout.forward.attention import VARLEN, kernel_of_long_rows
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import unequal_rows
 

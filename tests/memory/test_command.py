@@ -14,7 +14,7 @@ from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.loading import ModelWithoutWeights
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
 from grpo_lab.trainer.run.inputs import RunInputs

@@ -18,7 +18,7 @@ from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_gpu, fake_qwen2

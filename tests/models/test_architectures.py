@@ -14,9 +14,9 @@ from grpo_lab.models import selfcheck
 from grpo_lab.models.selfcheck import disable_dropout, ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
-from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.model import FAST_FAMILIES, has_fast_path
+from grpo_lab.rollout.rollout import EncodedPrompts
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.fake_cuda_graph import Tape, without_capture
 from tests.support.sampling import logprobs_of, sample, tokens_of

@@ -31,6 +31,8 @@ from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.train import make_plan
 from grpo_lab.train.dry_run import dry_run_lines
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.models.loading import load_component
+from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.trainer.run.folder.checkpoint import check_savable
 from grpo_lab.trainer.run.checkpoint import check_savable
 from tests.support.resuming import copy_folder

@@ -12,7 +12,7 @@ from grpo_lab.models import selfcheck
 from grpo_lab.models.selfcheck import disable_dropout, ensure_checked, mean_logprob_difference
 from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.rollout.model_config import context_length
+from grpo_lab.rollout.model import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
 from tests.support.sampling import scale_hidden

@@ -34,18 +34,21 @@ FIRST_TEST_FILES = {
     "trainer/rewarding": ("trainer/test_rewarding.py", "trainer/test_loop_step.py"),
     "trainer/run/run": ("trainer/run/test_run.py", "trainer/run/test_resume.py"),
     "objective/losses": ("objective/test_loss.py", "objective/test_loss_batches.py", "objective/test_surrogates.py"),
-    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),
-    "rollout/decoding/sampling_request": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),
-    "rollout/decoding/dispatch": ("rollout/decoding/test_dispatch.py", "rollout/decoding/test_graph_decoder.py"),
+    "rollout/model": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py", "rollout/test_model.py"),
+    "rollout/prompts": ("rollout/test_prompts.py", "rollout/test_sample.py"),
+    "rollout/sample": (
+        "rollout/test_sample.py",
+        "rollout/decoding/test_sampling_request.py",
+        "rollout/decoding/test_graph_decoder.py",
+    ),
+    "rollout/decoding/sampling_request": (
+        "rollout/test_sample.py",
+        "rollout/decoding/test_sampling_request.py",
+        "rollout/environments/test_text_environment.py",
+    ),
     "rollout/decoding/graph_decoder": ("rollout/decoding/test_graph_decoder.py", "rollout/decoding/test_decoder.py"),
     "rollout/decoding/cache": ("rollout/forward/test_attention.py", "rollout/decoding/test_decoder.py"),
     "rollout/forward/packing": ("rollout/forward/test_attention.py", "rollout/test_sample.py"),
-    "rollout/prompting/prompt_checks": ("rollout/prompting/test_prompt_checks.py", "rollout/test_sample.py"),
-    "rollout/prompting/prompts": ("rollout/prompting/test_prompts.py", "rollout/prompting/test_templates.py"),
-    "rollout/prompting/quirks": ("rollout/prompting/test_templates.py",),
-    "rollout/forward/fast_paths": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py"),
-    "rollout/forward/masked_rows": ("rollout/forward/test_attention.py",),
-    "rollout/model_config": ("models/test_selfcheck.py",),
 }
 
 

@@ -1,4 +1,4 @@
-"""Sampled and recomputed log-probabilities agree for any prompt, padding and end; the fields of a rollout."""
+"""Sampled and recomputed log-probabilities agree for any prompt, padding and end; parts; the fields of a rollout."""
 
 from dataclasses import replace
 
@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from grpo_lab.rollout import end_token_ids, read_sequences, sample_completions
+from grpo_lab.rollout.decoding.decoder import CpuDecoder
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
+from grpo_lab.rollout.model import FAST_FAMILIES, has_fast_path
 from tests.support.architectures import make_architecture
-from tests.support.sampling import T, logprobs_of, sample, tokens_of
+from tests.support.sampling import PROMPTS, SETTINGS, T, assert_same_rollouts, logprobs_of, sample, tokens_of
 from tests.support.small_policy import END, PAD, make_exact, make_policy
+
+WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
 
 @pytest.mark.parametrize(("cache", "pad_is_end"), [(None, False), (None, True), ("dynamic", True)])
@@ -199,3 +202,23 @@ def test_sample_completions_refuses_wrong_prompts_by_name(monkeypatch):
     for prompts, message in WRONG_PROMPTS:
         with pytest.raises(ValueError, match=message):
             sample(model, tokenizer, prompts, length=7)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
+def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
+    model, tokenizer = make_policy()
+    whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
+    monkeypatch.setattr("grpo_lab.rollout.sample.parts_that_fit", lambda *sizes: parts)
+    assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_model_whose_step_depends_on_the_length_is_sampled_by_generate(monkeypatch):
+    adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
+    assert has_fast_path(make_policy()[0])
+    monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
+    for settings in (WINDOWS, adapting):
+        policy = make_policy(**settings)
+        assert not has_fast_path(policy[0]) and sample(*policy).mask.any()
+    assert sample(*make_policy(), cache_implementation="dynamic").mask.any()

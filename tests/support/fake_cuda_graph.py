@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import graph_decoder
-from grpo_lab.rollout.decoding.dispatch import DECODERS
+from grpo_lab.rollout.sample import DECODERS
 from tests.support.peak import tensors
 
 # Operations that read a value, have a result whose size depends on values, or copy a value from the host.

@@ -2,7 +2,7 @@
 
 import torch
 
-from grpo_lab.rollout.inputs import LogprobInputs
+from grpo_lab.rollout.rollout import LogprobInputs
 
 
 def logprob_inputs(

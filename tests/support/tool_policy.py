@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 
 from grpo_lab.models import load_policy
 from grpo_lab.rollout.decoding.sampling_request import Samples
-from grpo_lab.rollout.environments import episodes
+from grpo_lab.rollout.environments import environment as environment_module
 from tests.support.small_policy import make_config, make_model
 
 TEMPLATE = """\
@@ -117,7 +117,7 @@ def sample_scripts(monkeypatch, tokenizer, scripts: list[list[str]]) -> None:
         zeros = torch.zeros(len(queues), max_completion_length)
         return Samples(None, zeros, zeros, steps)
 
-    monkeypatch.setattr(episodes, "sample_sequences", sample)
+    monkeypatch.setattr(environment_module, "sample_sequences", sample)
 
 
 class Adder:

@@ -10,6 +10,10 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.models import loading
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
+from grpo_lab.models import without_weights
+from grpo_lab.rollout.environments import tools as tools_module
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
@@ -272,14 +276,14 @@ def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, caps
 
 
 def test_the_tokens_of_a_dry_run_are_those_of_the_first_rollout(tool_arguments, capsys, monkeypatch):
-    lengths, encode = [], tool_environment.encode_prompts
+    lengths, encode = [], tools_module.encode_prompts
 
     def encode_and_count(*arguments, **keywords):
         prompts = encode(*arguments, **keywords)
         lengths.append(prompts.ids.shape[1])
         return prompts
 
-    monkeypatch.setattr(tool_environment, "encode_prompts", encode_and_count)
+    monkeypatch.setattr(tools_module, "encode_prompts", encode_and_count)
     words = [*tool_arguments, "--max_completion_length", "30", "--tools", "tools_of_a_run.py:add"]
     assert train_command.main([*words, "--dry_run"]) == 0
     output = capsys.readouterr().out

@@ -14,7 +14,7 @@ from transformers import AttentionInterface
 
 from grpo_lab.rollout.forward.attention import attention_dtype, gather_tokens, use_attention
 from grpo_lab.rollout.forward.packing import PromptCache
-from grpo_lab.rollout.model_config import head_dim
+from grpo_lab.rollout.model import head_dim
 
 
 class InPlaceCache:

@@ -11,25 +11,29 @@ the cache of such a row is read in addition.
 
 A capture takes longer than sampling many short answers. Within a run (`shared_decoder`), the decoder with its graph is
 kept for later rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
+A rollout that does not fit into the memory is drawn in parts (`parts_that_fit`).
 """
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from grpo_lab.base.display import GIB
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
-from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
-from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
-from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, Samples, SamplingRequest
 from grpo_lab.rollout.forward.attention import attention_dtype
+from grpo_lab.rollout.model import head_dim
 
 COLUMN_MULTIPLE = 64  # the cache has a multiple of this number of columns: then kernels take a mask without a copy
 STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
 WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
+CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
+FREE_MEMORY_FACTOR = 4  # a decoder is kept if this many times its size is free in addition to the run's peak memory
 
 
 class GraphDecoder(Decoder):
@@ -44,8 +48,21 @@ class GraphDecoder(Decoder):
         return fixed_columns(prompt_length, completion_length)
 
     @classmethod
-    def for_request(cls, model, request: SamplingRequest) -> AbstractContextManager["GraphDecoder"]:
-        return borrow_decoder(model, cls.spec_for(request), request.episode_tokens)
+    @contextmanager
+    def for_request(cls, model, request: SamplingRequest) -> Iterator["GraphDecoder"]:
+        """Provide a decoder for one request: the last decoder if it fits, else a new one.
+
+        The next request overwrites the tensors of the decoder, so `read_samples` copies them. Outside `shared_decoder`
+        the decoder is dropped at the end.
+        """
+        slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
+        try:
+            yield slot.decoder_for(model, cls.spec_for(request), request.episode_tokens)
+        except BaseException:
+            slot.drop()
+            raise
+        if not _decoder_slots:
+            slot.drop()
 
     @classmethod
     def end_rollout(cls) -> None:
@@ -156,23 +173,6 @@ def reusable_bytes() -> int:
     return 0 if decoder is None else decoder.nbytes
 
 
-@contextmanager
-def borrow_decoder(model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> Iterator[GraphDecoder]:
-    """Provide a decoder for one request: the last decoder if it fits, else a new one.
-
-    The next request overwrites the tensors of the decoder, so `read_samples` copies them. Outside `shared_decoder` the
-    decoder is dropped at the end.
-    """
-    slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
-    try:
-        yield slot.decoder_for(model, spec, episode_tokens)
-    except BaseException:
-        slot.drop()
-        raise
-    if not _decoder_slots:
-        slot.drop()
-
-
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
     r"""Draw one token per row from its distribution by an exponential race, without waiting for the host.
 
@@ -229,3 +229,59 @@ def _capture(step: Callable[[], object], device: torch.device) -> Callable[[], N
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             step()
     return graph.replay
+
+
+def free_gpu_bytes(device: torch.device) -> float:
+    """Return the bytes of a GPU that new tensors can use, less a margin of 1 GiB; infinity for another device.
+
+    These are the bytes that no process uses, and the bytes that torch has reserved and does not use.
+    """
+    if device.type != "cuda":
+        return math.inf
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return free_bytes + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
+
+
+def parts_that_fit(model, num_prompts: int, num_generations: int, num_columns: int, free_bytes: float) -> int:
+    """Return the smallest number of equal parts of a rollout such that a captured step of each part fits into memory.
+
+    Args:
+        model: The policy, a model of the fast paths.
+        num_prompts, num_generations: P and G.
+        num_columns: Number of columns of the cache.
+        free_bytes: Bytes of free memory; infinity if memory sets no limit.
+    """
+    config = model.config
+    logits_bytes = 4 * config.vocab_size
+    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
+    row_bytes = num_columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
+    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free_bytes)
+
+
+def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free_bytes: float) -> int:
+    """Return the smallest number of equal parts of a rollout such that each part fits into free memory; it divides P.
+
+    Args:
+        num_prompts, num_generations: P and G.
+        row_bytes: Bytes that a row of a part needs.
+        noise_bytes: Bytes of the random numbers of one row. If there are several parts, each part draws the random
+            numbers of all rows of the rollout.
+        free_bytes: Bytes of free memory; infinity if memory sets no limit.
+
+    Returns:
+        The number of parts; P if even parts of one prompt do not fit.
+    """
+    num_rows = num_prompts * num_generations
+    for num_parts in range(1, num_prompts + 1):
+        if num_prompts % num_parts == 0:
+            all_noise_bytes = num_rows * noise_bytes if num_parts > 1 else 0
+            if num_rows // num_parts * row_bytes + all_noise_bytes <= free_bytes:
+                return num_parts
+    return num_prompts
+
+
+def has_room(device: torch.device, num_bytes: int) -> bool:
+    """Return True if a GPU has room for so many bytes in addition to torch's peak memory so far, with a margin."""
+    needed_bytes = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * num_bytes + GIB
+    _, total_bytes = torch.cuda.mem_get_info(device)
+    return needed_bytes <= total_bytes

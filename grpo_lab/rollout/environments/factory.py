@@ -1,13 +1,22 @@
-"""The environment of a run, made from the arguments of `train` or from the task and the options of a command."""
+"""The environment of a run, made from the arguments of `train` or from the task and the options of a command.
 
+The commands take tools and environments by name: `--tools my_tools.py:search`, `--environment my_world.py:World`. Two
+tools come with the package: `python`, which runs a program, and `sqlite:FILE`, which queries a database.
+"""
+
+import inspect
 from collections.abc import Callable
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, InputTypeError
+from grpo_lab.base.user_code import import_user_object
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
+from grpo_lab.rollout.environments.tools import TOOL_TIMEOUT, ToolEnvironment
+from grpo_lab.sandbox import run_python, sqlite_tool
+from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 from grpo_lab.tasks import Task
+
+SQLITE = "sqlite:"
 
 
 def make_environment(
@@ -62,3 +71,36 @@ def make_environment(
             raise InputError("tool_timeout", tool_timeout, "leave it out: there are no tools")
         environment = environment.with_tool_timeout(tool_timeout)
     return environment
+
+
+def load_tools(names: list[str] | None) -> list[Callable]:
+    """Load tools by name; a file is imported, which runs its code.
+
+    names: FILE:function, "python" or sqlite:FILE. None: no tools.
+    """
+    return [_load_tool(name) for name in names or []]
+
+
+def load_environment_class(name: str | None) -> type | None:
+    """Load an environment class by its name FILE:Class; the file is imported, which runs its code. None for None."""
+    if name is None:
+        return None
+    definition = import_user_object("environment", name, "my_world:World", files_only=True)
+    if not inspect.isclass(definition):
+        raise InputTypeError("environment", name, "expected the name of a class")
+    return definition
+
+
+def _load_tool(name: str) -> Callable:
+    if name == PYTHON_TOOL:
+        check_sandbox("tools", run_python)
+        return run_python
+    if name.startswith(SQLITE):
+        return sqlite_tool(name.removeprefix(SQLITE))
+    tool = import_user_object(
+        "tools", name, "my_tools:search", files_only=True, alternatives=f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
+    )
+    if not callable(tool):
+        problem = f"has {name!r}, which is {type(tool).__name__} {tool!r:.80}"
+        raise InputTypeError("tools", name, "expected a function", problem=problem)
+    return tool

@@ -7,11 +7,9 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
-from grpo_lab.rollout.decoding.episode_tokens import Turn
-from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import encode_reply, sample_encoded_episodes
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.decoding.sampling_request import Turn
+from grpo_lab.rollout.environments.environment import Environment, encode_reply, sample_encoded_episodes
+from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
 

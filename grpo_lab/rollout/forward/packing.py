@@ -19,10 +19,16 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.forward.attention import attention_dtype, use_attention
-from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, make_long_rows
-from grpo_lab.rollout.forward.masked_rows import MaskedRows, additive_mask
-from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
+from grpo_lab.rollout.forward.attention import (
+    LONGEST_MASKED,
+    LongRows,
+    MaskedRows,
+    additive_mask,
+    attention_dtype,
+    make_long_rows,
+    use_attention,
+)
+from grpo_lab.rollout.rollout import EncodedPrompts, LogprobInputs
 
 PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
 
@@ -32,11 +38,6 @@ class PackedAttention(NamedTuple):
 
     blocks: list[MaskedRows | LongRows]
     output_index: Int[Tensor, " M"]  # index of the output of each token among the outputs of all blocks
-
-    def attend(self, query, key, value, scaling: float | None) -> Float[Tensor, "M H D_h"]:
-        """Return the output of attention for each token of the packed sequence."""
-        block_outputs = [block.attend(query, key, value, scaling) for block in self.blocks]
-        return torch.cat(block_outputs).index_select(0, self.output_index)
 
 
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
@@ -100,7 +101,8 @@ def _forward(
 ) -> Float[Tensor, "M D"]:
     """Return the last hidden states of the packed sequence, which consists of the last token of each prefix."""
     with use_attention(model, PACKED_ATTENTION):
-        position_ids = positions(is_token).take(first_index)[None]
+        # Padding is not counted, so padding on the left does not shift positions.
+        position_ids = (is_token.long().cumsum(-1) - 1).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
         # transformers passes keyword arguments that it does not know to the attention function, `attend_packed`.
         keywords["packed_attention"] = attention
@@ -143,8 +145,9 @@ def _attending_rows(
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, packed_attention: PackedAttention, **_):
-    """Attend as a `PackedAttention` says; transformers calls this function in each layer."""
-    return packed_attention.attend(query, key, value, scaling)[None], None
+    """Return the output of attention for each token; transformers calls this function in each layer."""
+    block_outputs = [block.attend(query, key, value, scaling) for block in packed_attention.blocks]
+    return torch.cat(block_outputs).index_select(0, packed_attention.output_index)[None], None
 
 
 AttentionInterface.register(PACKED_ATTENTION, attend_packed)
@@ -170,8 +173,3 @@ def _recompute_with_same_attention(model) -> None:
 def _checkpoint_contexts(model):
     """Return the context of the forward pass, and the context of its repetition in the backward pass."""
     return nullcontext(), use_attention(model, model.config._attn_implementation)
-
-
-def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """Return the position of each token. Padding is not counted, so padding on the left does not shift positions."""
-    return (is_token.long().cumsum(-1) - 1).clamp(min=0)

@@ -9,7 +9,7 @@ from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.scoring import is_async
 from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefix, with_thought_prefix
-from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompts import encode_prompt
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run.reports import none_if_nan
 

@@ -23,9 +23,8 @@ from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
-from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
-from grpo_lab.rollout.prompting.prompts import end_token_ids
-from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
+from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
+from grpo_lab.rollout.prompts import PROMPT_QUIRKS, end_token_ids, find_prompt_quirks
 from grpo_lab.tasks import Rows
 from grpo_lab.train.processes import is_main_process, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.trl.fsdp import GatheredModel

@@ -17,7 +17,7 @@ from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
-from grpo_lab.rollout.forward.modes import checkpointed_layers
+from grpo_lab.rollout.model import checkpointed_layers
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience

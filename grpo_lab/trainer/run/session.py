@@ -27,6 +27,12 @@ from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.checkpoint import check_savable
 from grpo_lab.trainer.run.folder import RESUME, RunFolder
 from grpo_lab.trainer.run.reports import Reports, best_and_worst, open_reports
+from grpo_lab.rollout.model import training_mode
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.folder.checkpoint import check_savable
+from grpo_lab.trainer.run.reports import open_reports
+from grpo_lab.trainer.run.step_log import StepLog
+from grpo_lab.trainer.run.stopping import StopSignals
 
 RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}

@@ -1,9 +1,10 @@
-"""The conditions for capturing the decoding step as a CUDA graph, checked without a GPU.
+"""The conditions for capturing the decoding step as a CUDA graph, and for a rollout in parts, checked without a GPU.
 
 The step is recorded and repeated on the CPU (support/fake_cuda_graph.py), and run on a
 fake GPU (support/fake_device.py).
 """
 
+import math
 import weakref
 
 import pytest
@@ -14,10 +15,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding import graph_decoder
+from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import DecoderSlot, GraphDecoder, exponential_race, fixed_columns
+from grpo_lab.rollout.decoding.graph_decoder import (
+    DecoderSlot,
+    GraphDecoder,
+    exponential_race,
+    fewest_parts,
+    fixed_columns,
+    free_gpu_bytes,
+    parts_that_fit,
+)
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 from grpo_lab.trainer import train
 from tests.support.fake_cuda_graph import Tape, address, capture_on_the_cpu, refuse_synchronization, without_capture
 from tests.support.fake_device import fake_gpu, fake_qwen2
@@ -130,7 +142,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
     whole = sample(model, tokenizer, PROMPTS[:4])
-    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
+    monkeypatch.setattr("grpo_lab.rollout.sample.parts_that_fit", lambda *sizes: 4)
     tapes.clear()
     captures = []
     with graph_decoder.shared_decoder():
@@ -210,3 +222,21 @@ def test_exponential_race_is_the_gumbel_maximum(pairs):
 
 def test_fixed_columns_are_a_multiple_of_64():
     assert fixed_columns(256, 512) == 768 and fixed_columns(256, 513) == fixed_columns(300, 532) == 832
+
+
+def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=320) == 1
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=319) == 2
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=191) == 4
+    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free_bytes=110) == 3
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=0) == 8, "what is left is to try"
+
+
+def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
+    model, _ = make_policy()
+    config, columns = model.config, 64
+    cache_bytes = 4 * InPlaceCache(model, 1, columns, torch.zeros(1, dtype=torch.long)).keys[0].numel()
+    row_bytes = 2 * config.num_hidden_layers * cache_bytes + 4 * 6 * config.vocab_size
+    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes) == 1
+    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes - 1) == 2
+    assert free_gpu_bytes(torch.device("cpu")) == math.inf and parts_that_fit(model, 8, 4, columns, math.inf) == 1

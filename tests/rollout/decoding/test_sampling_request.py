@@ -7,7 +7,7 @@ from transformers import GenerationConfig
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.rollout import EncodedPrompts
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import make_policy
 

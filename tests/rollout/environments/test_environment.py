@@ -9,10 +9,11 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.evaluate import evaluate
+from grpo_lab.rollout.environments import tool_episode
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment, worker_thread
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import Run, collect, train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, without_times
 from tests.support.text_episodes import STOP_STRINGS, reply_by_length
@@ -139,7 +140,7 @@ def test_the_time_limit_of_the_settings_reaches_the_calls_of_an_environment_obje
         return a + b
 
     slow.__name__ = "add"
-    monkeypatch.setattr(worker_thread, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(tool_episode, "POLL_SECONDS", 0.05)
     model, tokenizer = make_tool_policy()
     turns = [call("add", a=1, b=2) + END, "3" + END]
     sample_scripts(monkeypatch, tokenizer, [turns] * 2)

@@ -16,9 +16,9 @@ from transformers.utils import get_json_schema
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
+from grpo_lab.rollout.environments.factory import load_tools
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.named import load_tools
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import require_engine

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.episodes import encode_reply
+from grpo_lab.rollout.environments.environment import encode_reply
 
 # JSON as a regular expression. json.loads can read every text that it matches.
 _WS = r"[ \t\r\n]*+"

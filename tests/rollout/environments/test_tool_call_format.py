@@ -3,8 +3,9 @@
 import pytest
 
 from grpo_lab.config.settings import SamplingParams
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
 from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, sample_scripts
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'

@@ -185,7 +185,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, polic
 
 def test_a_long_tool_result_is_cut_with_a_note(monkeypatch, policy):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
-    monkeypatch.setattr("grpo_lab.rollout.environments.tools.tool_episode.MAX_RESULT_CHARACTERS", 50)
+    monkeypatch.setattr("grpo_lab.rollout.environments.tool_episode.MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, policy, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 

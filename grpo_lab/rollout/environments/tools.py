@@ -36,6 +36,12 @@ from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_e
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.sampling_request import Turn
+from grpo_lab.rollout.environments.environment import Environment, sample_encoded_episodes
+from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
+from grpo_lab.rollout.environments.tool_episode import ToolEpisode, WorkerThread, call_environment, tool_methods
+from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Rows

@@ -6,8 +6,8 @@ import torch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import end_token_ids, sample_episodes
-from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings
-from grpo_lab.rollout.environments.episodes import encode_reply
+from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, StopStrings
+from grpo_lab.rollout.environments.environment import encode_reply
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience import completion_logprobs, logprobs_without_gradient

@@ -6,7 +6,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 
 import pytest
 
-from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
+from grpo_lab.rollout.environments.tool_episode import WorkerThread
 
 
 async def times_out():

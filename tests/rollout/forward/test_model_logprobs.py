@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from grpo_lab.rollout.forward import model_head, model_logprobs
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.model_head import ModelHead, has_separable_head
-from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
+from grpo_lab.rollout.forward import model_logprobs
+from grpo_lab.rollout.forward.model_logprobs import ModelHead, compute_logprobs, has_separable_head
+from grpo_lab.rollout.model import has_fast_path
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.logprob_inputs import logprob_inputs
 from tests.support.peak import peak_of_live_tensors
@@ -84,7 +83,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
 def test_a_model_whose_head_cannot_run_alone_makes_all_logits_with_one_warning(monkeypatch):
     """The forward pass of OPT calls a module inside its `base_model` instead of `base_model` itself."""
     model, inputs = make_architecture("opt")[0], batch()
-    monkeypatch.setattr(model_head, "_results_of_trials", {})
+    monkeypatch.setattr(model_logprobs, "_results_of_trials", {})
     expected = compute_logprobs(model, *inputs)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:

@@ -1,1 +1,0 @@
-"""From prompts to token ids: chat templates, the messages that they lose, and the tokens that tokenizers add."""
