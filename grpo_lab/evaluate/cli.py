@@ -127,12 +127,8 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
     """
     from grpo_lab.models import load_policy, one_thread_if_tiny
     from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
-    from grpo_lab.rollout.prompting.prompts import end_token_ids
-    from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
-    from grpo_lab.trainer.run.inputs import check_reward_arguments
-    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.prompts import end_token_ids, find_prompt_quirks
-    from grpo_lab.trainer.run.checks import check_reward_arguments
+    from grpo_lab.trainer.run.inputs import check_reward_arguments
 
     has_instances = environment is not None and environment.has_instances
     check_reward_arguments(task_spec.reward_funcs, rows[0], has_instances)

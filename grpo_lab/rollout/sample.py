@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
-from grpo_lab.config.settings import SamplingParams
 from grpo_lab.base.checks import RunError
-from grpo_lab.base.random_state import random_state, set_random_state
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.base.process_state import random_state, set_random_state
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.decoder import CpuDecoder, Decoder

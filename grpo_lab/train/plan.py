@@ -107,9 +107,6 @@ def make_plan(options: dict) -> RunPlan:
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
-    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
     from grpo_lab.trainer.run.inputs import RunInputs
 

@@ -17,12 +17,10 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.scoring import LoggedColumns
-from grpo_lab.rollout import Rollout
-from grpo_lab.rewards.logs import LoggedColumns
 from grpo_lab.rollout import Rollout, compute_logprobs
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.model_logprobs import TokenLogprobs
-from grpo_lab.rollout.inputs import LogprobInputs
+from grpo_lab.rollout.model import has_fast_path
+from grpo_lab.rollout.rollout import LogprobInputs
 
 
 @dataclass(frozen=True)

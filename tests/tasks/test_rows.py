@@ -11,9 +11,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import with_system
 from grpo_lab.tasks.rows import Column, LazyRows, Locations, Rows, chat_messages, in_parts, mapped
 from grpo_lab.tasks.user_data import read_user_data
-from grpo_lab.trainer.run.checks import check_dataset
 from grpo_lab.trainer.run.fingerprints import json_hash, rows_fingerprint
-from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs, check_dataset
 
 values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
 

@@ -8,9 +8,6 @@ from grpo_lab import models
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import loading
-from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
-from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
-from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments import tools as tools_module
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import encode_prompt, longest_prompt

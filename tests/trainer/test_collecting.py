@@ -13,7 +13,7 @@ import torch
 
 from grpo_lab.advantages import ADVANTAGES, RewardBatch, gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment

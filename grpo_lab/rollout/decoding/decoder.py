@@ -24,11 +24,6 @@ from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.config.settings import SamplingParams
-from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
-from grpo_lab.rollout.decoding.episode_tokens import NOT_FORCED, EpisodeTokens
-from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, SamplingRequest, entropy_of, warp
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import LARGE_VOCABULARY, completion_mask, head_logits
 from grpo_lab.rollout.decoding.cache import (
     InPlaceCache,

@@ -22,9 +22,6 @@ from transformers.generation import (
 )
 
 from grpo_lab.config.settings import SamplingParams
-from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
-from grpo_lab.rollout.inputs import EncodedPrompts
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.rollout import EncodedPrompts
 
 NOT_FINITE = (

@@ -9,14 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.config.settings import SamplingParams
-from grpo_lab.rollout.rollout import Rollout
-from grpo_lab.rollout.sample import sample_prompts
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, check_at_least
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, Samples, StopStrings, Turn
 from grpo_lab.rollout.model import evaluation_mode

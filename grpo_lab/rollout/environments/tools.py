@@ -28,15 +28,6 @@ import torch
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.settings import SamplingParams
-from grpo_lab.rollout.decoding.episode_tokens import Turn
-from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import sample_encoded_episodes
-from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
-from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_environment, tool_methods
-from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.sampling_request import Turn
 from grpo_lab.rollout.environments.environment import Environment, sample_encoded_episodes
 from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import autocast
@@ -24,14 +23,11 @@ from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.long_rows import describe_attention
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
-from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
+from grpo_lab.rollout.forward.attention import attention_dtype, describe_attention
+from grpo_lab.rollout.model import has_fast_path
+from grpo_lab.rollout.prompts import check_prompts, end_token_ids, find_prompt_quirks, longest_prompt
 from grpo_lab.tasks import Rows
-from grpo_lab.tasks.lazy_rows import LazyRows
+from grpo_lab.tasks.rows import LazyRows
 
 
 # Not compared and not printed field by field: that would read whole models and data sets.

@@ -15,24 +15,17 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_lab.base.process_state import restored_random_state
 from tqdm import tqdm
 
 from grpo_lab.base import Stopped
-from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout.forward.modes import training_mode
+from grpo_lab.rollout.model import training_mode
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.checkpoint import check_savable
 from grpo_lab.trainer.run.folder import RESUME, RunFolder
 from grpo_lab.trainer.run.reports import Reports, best_and_worst, open_reports
-from grpo_lab.rollout.model import training_mode
-from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.checkpoint import check_savable
-from grpo_lab.trainer.run.reports import open_reports
-from grpo_lab.trainer.run.step_log import StepLog
-from grpo_lab.trainer.run.stopping import StopSignals
 
 RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}

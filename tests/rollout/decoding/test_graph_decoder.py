@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.config.settings import SamplingParams
-from grpo_lab.rollout.decoding import dispatch, graph_decoder
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.decoding.decoder import DecoderSpec

@@ -13,7 +13,7 @@ from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment

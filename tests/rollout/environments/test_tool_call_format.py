@@ -3,7 +3,6 @@
 import pytest
 
 from grpo_lab.config.settings import SamplingParams
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, sample_scripts

@@ -26,8 +26,7 @@ from grpo_lab.rollout.forward.attention import (
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.packing import packed_hidden, packed_prompts, unique_prefixes
 from grpo_lab.rollout.rollout import EncodedPrompts
-from grpo_lab.trainer.run.checks import check_run_inputs
-from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs, check_run_inputs
 from tests.support.few_fast import few_fast
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import logprob_inputs, unequal_rows
