@@ -20,8 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
-from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunResult
-from grpo_lab.bench.spec import OURS, RunSpec
+from grpo_lab.bench.record import OURS, PHASE_LABELS, MachineRates, PhaseResult, RunResult, RunSpec
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
