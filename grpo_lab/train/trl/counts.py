@@ -9,8 +9,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.option import default_values
 from grpo_lab.config import SETTINGS
-from grpo_lab.train.trl.entry import Converted
-from grpo_lab.train.trl.table import CONVERTED_NAMES, TRL_SETTINGS
+from grpo_lab.train.trl.table import CONVERTED_NAMES, TRL_SETTINGS, Converted
 from grpo_lab.train.trl.translation import NoteKind, Translation
 
 TRL_BATCH_SETTINGS = (

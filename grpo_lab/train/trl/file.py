@@ -16,9 +16,18 @@ from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train.trl.counts import CountTranslator
-from grpo_lab.train.trl.entry import CommandOption, NoEffect, Renamed, TrlSetting, Unsupported
-from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
-from grpo_lab.train.trl.table import OPTION_NAMES, TRL_SETTINGS, TRL_TABLE, switch_of
+from grpo_lab.train.trl.table import (
+    OPTION_NAMES,
+    OTHER_VERSIONS,
+    TRL_SETTINGS,
+    TRL_TABLE,
+    CommandOption,
+    NoEffect,
+    Renamed,
+    TrlSetting,
+    Unsupported,
+    switch_of,
+)
 from grpo_lab.train.trl.translation import NoteKind, Translation
 
 # Settings that a file of this package may contain and a file for TRL may not.

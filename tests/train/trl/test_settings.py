@@ -13,8 +13,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.train.engines import factory
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.trl import settings as trl_settings
-from grpo_lab.train.trl.entry import Handling
-from grpo_lab.train.trl.table import settings_handled
+from grpo_lab.train.trl.table import Handling, settings_handled
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
 from tests.support.refusals import refusal_of
