@@ -12,9 +12,8 @@ from grpo_lab.config.arguments import add_options, option_actions, option_words,
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
-from grpo_lab.train.trl.file import is_from_trl, translate
+from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
 from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file
-from grpo_lab.train.trl.translation import check_translation
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(

@@ -211,8 +211,8 @@ OPTION_NAMES: dict[str, CommandOption] = {
 }
 
 # Names for which this package has other settings or options.
-CONVERTED_NAMES: dict[str, Renamed | Converted] = {
-    "model_name_or_path": Renamed("model"),
+RENAMED_NAMES = {"model_name_or_path": Renamed("model")}
+CONVERTED_NAMES = {
     "num_train_epochs": Converted("counted into max_steps", default=3.0),
     "steps_per_generation": Converted("counted into generation_batch_size"),
     "eval_strategy": Converted("eval_steps is enough"),
@@ -348,6 +348,7 @@ OTHER_VERSIONS: dict[str, OtherVersion] = {
 TABLE_PARTS: tuple[dict[str, Any], ...] = (
     TRL_SETTINGS,
     OPTION_NAMES,
+    RENAMED_NAMES,
     CONVERTED_NAMES,
     UNSUPPORTED_NAMES,
     NO_EFFECT_NAMES,

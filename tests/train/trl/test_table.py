@@ -119,7 +119,7 @@ def test_neutral_values_and_defaults_are_trls(trl_fields, script_fields):
         if name in trl_fields:
             assert trl_fields[name].default in (None, *entry.neutral_values), name
     for name, entry in (table.CONVERTED_NAMES | table.OPTION_NAMES).items():
-        if not isinstance(entry, Renamed) and entry.default is not None:
+        if entry.default is not None:
             assert all_fields[name].default == entry.default, name
 
 
