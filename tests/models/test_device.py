@@ -20,8 +20,8 @@ from grpo_lab.models.device import (
 )
 from grpo_lab.models.folders import count_parameters
 from grpo_lab.train import make_plan
-from grpo_lab.train.dry_run import dry_run_lines
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train.checks import dry_run_lines
+from grpo_lab.train.engines import OurEngine, TrlEngine
 from tests.support.small_policy import make_policy
 
 TINY, LARGE = 100_000, 100_000_000  # numbers of parameters of a model that counts as tiny, and of one that does not

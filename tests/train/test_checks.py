@@ -11,8 +11,8 @@ from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
-from grpo_lab.train import checks, dry_run
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train import checks
+from grpo_lab.train.engines import OurEngine, TrlEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -29,8 +29,8 @@ INPUT_CHECKS = [
 ]
 CHECKS = [
     (OurEngine, "check"),
-    (checks, "check_output_folder"),
-    (checks, "check_tracker_packages"),
+    (checks, "check_folder"),
+    (checks, "check_trackers"),
     *INPUT_CHECKS,
     (checks, "check_adapter"),
 ]
@@ -121,7 +121,7 @@ def test_a_dry_run_reports_all_problems_and_a_run_the_first(arguments, tmp_path,
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     faults = ["--max_completion_length", "9999", "--lora_target_modules", "foo_proj"]
     plan = plan_of([*arguments, *faults])
-    assert dry_run.report_dry_run(plan, []) == 1
+    assert checks.report_dry_run(plan, []) == 1
     output = capsys.readouterr().out
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3
