@@ -30,16 +30,27 @@ def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
         RunCheck(
             "settings that this engine can train with",
             lambda: plan.engine.check(plan.config, plan.inputs.environment),
-        )
+        ),
+        RunCheck("output folder", lambda: check_output_folder(plan)),
+        RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
+        *checks_without_weights(plan.inputs),
     ]
-    if is_main_process():  # which alone writes the folder and reports to trackers
-        checks.append(RunCheck("output folder", lambda: check_folder(plan.config)))
-        checks.append(RunCheck("trackers are installed", lambda: check_trackers(plan.config)))
-    checks += checks_without_weights(plan.inputs)
     lora = plan.engine.lora
     if lora is not None:
         checks.append(RunCheck("layers for LoRA", lambda: check_adapter(plan, lora)))
     return checks
+
+
+def check_output_folder(plan: RunPlan) -> None:
+    """Raise FileExistsError or FileNotFoundError if the run may not use its folder, which only one process writes."""
+    if is_main_process():
+        check_folder(plan.config)
+
+
+def check_tracker_packages(plan: RunPlan) -> None:
+    """Raise InputPackageError for a tracker that is not installed; only one process reports to trackers."""
+    if is_main_process():
+        check_trackers(plan.config)
 
 
 def check_adapter(plan: RunPlan, lora: dict) -> None:

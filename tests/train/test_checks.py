@@ -29,8 +29,8 @@ INPUT_CHECKS = [
 ]
 CHECKS = [
     (OurEngine, "check"),
-    (checks, "check_folder"),
-    (checks, "check_trackers"),
+    (checks, "check_output_folder"),
+    (checks, "check_tracker_packages"),
     *INPUT_CHECKS,
     (checks, "check_adapter"),
 ]
