@@ -135,7 +135,7 @@ def _read_options_file(file: Path, option: str, value: str, typed: dict, parser:
 
 
 def _translated_if_from_trl(content: dict, file: Path, option_names: Container[str], typed: dict) -> dict:
-    """Return the values of a file for TRL as options of this command, with a table of them; others unchanged."""
+    """Return the options in a file; of a file for TRL, they are translated and a table of them is printed."""
     from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
 
     if not is_from_trl(content, option_names):
