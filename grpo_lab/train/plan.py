@@ -172,7 +172,7 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
     device_type: "cpu" or "cuda".
     """
     for setting in user_formulas.FORMULA_TABLES:
-        if user_formulas.is_user_formula(options.get(setting)):  # it was typed: a file may not name code
+        if user_formulas.is_user_formula(options.get(setting)):  # typed, since a file may not name code
             user_formulas.register_user_formula(setting, options[setting])
     task_options = {name: options[name] for name in TASK_SPEC_ARGUMENTS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
