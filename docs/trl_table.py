@@ -9,8 +9,16 @@ from grpo_lab.base.display import markdown_table
 from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS
 from grpo_lab.train import train_parser
-from grpo_lab.train.trl.entry import CommandOption, Converted, Handling, NoEffect, Unsupported
-from grpo_lab.train.trl.table import TRL_SETTINGS, TRL_TABLE, VERSION
+from grpo_lab.train.trl.table import (
+    TRL_SETTINGS,
+    TRL_TABLE,
+    VERSION,
+    CommandOption,
+    Converted,
+    Handling,
+    NoEffect,
+    Unsupported,
+)
 
 PAGE = Path(__file__).with_name("trl.md")
 HEAD = """# TRL's settings

@@ -128,7 +128,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "dry_run", "cli")
+TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 

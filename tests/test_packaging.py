@@ -164,8 +164,8 @@ import grpo_lab
 from grpo_lab.__main__ import COMMANDS
 assert "torch" not in sys.modules and "transformers" not in sys.modules, "import grpo_lab is not light"
 for module in pkgutil.walk_packages(grpo_lab.__path__, "grpo_lab."):
-    # The last three need TRL.
-    if not module.name.endswith(("__main__", "train.trl.run", "train.trl.recorder", "train.trl.trainer")):
+    # The last two need TRL.
+    if not module.name.endswith(("__main__", "train.trl.run", "train.trl.trainer")):
         importlib.import_module(module.name)
 
 # With torch, transformers and einops alone, a machine can train.

@@ -7,11 +7,9 @@ from importlib.util import find_spec
 
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between
-from grpo_lab.bench.comparison import WINDOW, compare
+from grpo_lab.bench.comparison import WINDOW, compare, comparison_table
 from grpo_lab.bench.process import run_in_process
-from grpo_lab.bench.record import describe_machine, write_json
-from grpo_lab.bench.spec import TRL, RunSpec, Setup
-from grpo_lab.bench.tables import comparison_table, phase_table
+from grpo_lab.bench.record import TRL, RunSpec, Setup, describe_machine, phase_table, write_json
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import MAX_SEED
 

@@ -1,4 +1,4 @@
-"""The comparison of our trainer with TRL's: pairs of runs, the figures of each run, and their ratios within a pair."""
+"""The comparison of our trainer with TRL's: pairs of runs, their figures, the ratios within a pair, and a table."""
 
 import statistics
 import sys
@@ -8,15 +8,30 @@ from itertools import pairwise
 
 from tqdm import tqdm
 
-from grpo_lab.bench.record import RunResult
-from grpo_lab.bench.spec import OURS, TRL, RunSpec, Setup
+from grpo_lab.base.display import text_table
+from grpo_lab.bench.record import OURS, TRL, RunResult, RunSpec, Setup
 
 TARGET_ACCURACY = 0.8  # mean reward that a run has to reach for its time to accuracy
 WINDOW = 5  # number of steps over which the reward is averaged
-# The names of the figures that are compared, in the order of the table.
-FIGURES = (
-    "seconds_per_step", "time_to_accuracy", "cpu_seconds_per_step", "cpu_time_to_accuracy", "peak_memory",
-)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FigureFormat:
+    """How a table shows a figure: its label, the divisor for the printed unit, and the number of decimals."""
+
+    label: str
+    divisor: int
+    decimals: int
+
+
+# The figures that are compared, in the order of the table.
+FIGURES = {
+    "seconds_per_step": FigureFormat("seconds per step", 1, 3),
+    "time_to_accuracy": FigureFormat("seconds to accuracy", 1, 1),
+    "cpu_seconds_per_step": FigureFormat("CPU seconds per step", 1, 3),
+    "cpu_time_to_accuracy": FigureFormat("CPU seconds to accuracy", 1, 1),
+    "peak_memory": FigureFormat("peak memory, MiB", 2**20, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -148,3 +163,26 @@ def _median(values: list) -> float | None:
     """Return the median of the values that are not None; None if there are none."""
     numbers = [value for value in values if value is not None]
     return statistics.median(numbers) if numbers else None
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """Return the summary of a comparison as a text table, with a line for each figure."""
+    setup, num_pairs = comparison.setup, len(comparison.pairs)
+    rows = []
+    for name, form in FIGURES.items():
+        figure = comparison.summary[name]
+        medians = [
+            "not reached" if median is None else f"{median / form.divisor:.{form.decimals}f}"
+            for median in (figure.ours, figure.trl)
+        ]
+        ratio, ratios = "no pair", figure.ratios
+        if ratios:
+            coverage = f", in {len(ratios)} of {num_pairs} pairs" if len(ratios) < num_pairs else ""
+            ratio = f"{figure.ratio:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
+        rows.append([form.label, *medians, ratio])
+    lead = (
+        f"{setup.model}, {setup.precision}, {setup.device}, {setup.steps} steps, {num_pairs} pair(s) of runs; "
+        f"one torch thread on a CPU; accuracy: a mean reward of {TARGET_ACCURACY:g} over {WINDOW} steps; "
+        "ratios: median (min..max over pairs)"
+    )
+    return f"{lead}\n{text_table(['', 'grpo_lab', 'TRL', 'grpo_lab/TRL'], rows)}"

@@ -20,8 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
-from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunResult
-from grpo_lab.bench.spec import OURS, RunSpec
+from grpo_lab.bench.record import OURS, PHASE_LABELS, MachineRates, PhaseResult, RunResult, RunSpec
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
@@ -29,7 +28,7 @@ from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run.inputs import RunInputs, check_inputs_without_weights

@@ -7,6 +7,7 @@ for a wrong option appear at once.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
 from grpo_lab.base.checks import InputError
@@ -15,7 +16,9 @@ from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 from grpo_lab.train.processes import set_up_process
-from grpo_lab.train.trl.settings import Difference
+
+if TYPE_CHECKING:
+    from grpo_lab.train.trl.settings import Difference
 
 
 @command("grpo_lab.train")
@@ -25,8 +28,7 @@ def main(arguments: list[str] | None = None) -> int | None:
     with set_up_process():
         options, changed_settings = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
-        from grpo_lab.train.checks import checks_of_plan
-        from grpo_lab.train.dry_run import report_dry_run, report_invalid_options
+        from grpo_lab.train.checks import checks_of_plan, report_dry_run, report_invalid_options
 
         try:
             plan = make_plan(options)
@@ -58,7 +60,7 @@ def _train(plan: RunPlan) -> None:
     print(*_closing_lines(history, plan), sep="\n")
 
 
-def _opening_lines(plan: RunPlan, changed_settings: dict[str, Difference]) -> Iterator[str]:
+def _opening_lines(plan: RunPlan, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
     """Yield the description of the plan, and how its engine differs from our own loop.
 
     changed_settings: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.

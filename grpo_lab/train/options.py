@@ -1,7 +1,9 @@
 """The options of `grpo-lab train`. A typed option overrides one from a file or from the run that is resumed."""
 
 from argparse import SUPPRESS
+from collections.abc import Container
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
@@ -19,9 +21,9 @@ from grpo_lab.command_options import (
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
-from grpo_lab.train.trl.file import is_from_trl, translate
-from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file
-from grpo_lab.train.trl.translation import check_translation
+
+if TYPE_CHECKING:
+    from grpo_lab.train.trl.settings import Difference
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(
@@ -37,7 +39,7 @@ def read_options(arguments: list[str] | None = None) -> dict:
     return read_options_and_changes(arguments)[0]
 
 
-def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, dict[str, Difference]]:
+def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, dict[str, "Difference"]]:
     """Read the options of a run, and the settings of a file that the chosen engine replaces or drops.
 
     Returns:
@@ -48,9 +50,11 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     typed = _parse(parser, arguments)
     file = typed.pop("config", None)
     options_of_file = _options_of_file_or_run(file, typed, parser)
-    changed_settings: dict[str, Difference] = {}
+    changed_settings: dict[str, "Difference"] = {}
     engine = typed.get("engine") or options_of_file.get("engine")
     if file is not None and engine == TRL:
+        from grpo_lab.train.trl.settings import adapt_settings_of_file
+
         options_of_file, changed_settings = adapt_settings_of_file(options_of_file, typed)
     options = {"model": COMMAND_OPTIONS["model"].default} | TASK_OPTION_DEFAULTS | options_of_file | typed
     if "output_dir" not in options and options.get("dry_run"):  # a dry run needs a name but writes no folder
@@ -120,11 +124,8 @@ def _read_options_file(file: Path, option: str, value: str, typed: dict, parser:
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
     content, option_names = read_settings(file), option_actions(parser)
-    if option == "config" and is_from_trl(content, option_names):
-        translation = translate(content, option_names, typed)
-        print(translation.table(str(file)))
-        check_translation(translation, str(file))
-        content = translation.options
+    if option == "config":
+        content = _translated_if_from_trl(content, file, option_names, typed)
     words = option_words(content, file, parser)
     parser.error_suffix = f" (in {str(file)!r})"
     try:
@@ -138,6 +139,18 @@ def _read_options_file(file: Path, option: str, value: str, typed: dict, parser:
         raise InputError("resume_from_checkpoint", resumed_folder, expected, problem=problem)
     check_no_code_named({name: value for name, value in options.items() if name not in typed}, file)
     return options
+
+
+def _translated_if_from_trl(content: dict, file: Path, option_names: Container[str], typed: dict) -> dict:
+    """Return the options in a file; of a file for TRL, they are translated and a table of them is printed."""
+    from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
+
+    if not is_from_trl(content, option_names):
+        return content
+    translation = translate(content, option_names, typed)
+    print(translation.table(str(file)))
+    check_translation(translation, str(file))
+    return translation.options
 
 
 def train_parser() -> Parser:

@@ -15,9 +15,7 @@ from grpo_lab.command_options import RUN_OPTIONS, STEP_SETTING_OF_OPTION
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
-from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.engine import Engine
-from grpo_lab.train.engines.factory import make_engine
+from grpo_lab.train.engines import Engine, make_engine
 
 if TYPE_CHECKING:  # needs transformers
     from grpo_lab.trainer.run.inputs import RunInputs
@@ -89,12 +87,12 @@ class RunPlan:
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
         size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
-        from grpo_lab.memory.planning import fit_to_memory
-
         if self.has_tiny_model:
             return self, []
         if (reason := self.reason_memory_not_planned) is not None:
             return self, [reason] if self.device.type == "cuda" else []
+        from grpo_lab.memory.planning import fit_to_memory
+
         config, lines = fit_to_memory(self.inputs, self.device, fixed_settings=self.options)
         return replace(self, inputs=replace(self.inputs, config=config)), lines
 
@@ -126,7 +124,7 @@ def make_plan(options: dict) -> RunPlan:
         max_tool_calling_iterations=config.max_tool_calling_iterations,
         tool_timeout=config.tool_timeout_override,
     )
-    eval_rows = _eval_rows(task_spec, config)
+    eval_rows = None if config.eval_steps is None else task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
     model_config, tokenizer = load_config_and_tokenizer(options["model"], device.type)
     inputs = RunInputs(
         model=ModelWithoutWeights(model_config),
@@ -172,7 +170,9 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
     num_parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
     """
-    _register_user_formulas(options)
+    for setting in user_formulas.FORMULA_TABLES:
+        if user_formulas.is_user_formula(options.get(setting)):  # typed, since a file may not name code
+            user_formulas.register_user_formula(setting, options[setting])
     task_options = {name: options[name] for name in TASK_SPEC_ARGUMENTS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
@@ -182,16 +182,6 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
             raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
     return TaskAndConfig(task_spec, config, defaults)
-
-
-def _register_user_formulas(options: dict) -> None:
-    """Import the user's own loss and advantage, and add them to the tables of formulas.
-
-    Their names were typed, since `check_no_code_named` refuses them in a file.
-    """
-    for setting in user_formulas.FORMULA_TABLES:
-        if user_formulas.is_user_formula(options.get(setting)):
-            user_formulas.register_user_formula(setting, options[setting])
 
 
 def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
@@ -209,13 +199,6 @@ def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOCo
         check_value(RUN_OPTIONS["warmup_ratio"], ratio)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
     return config
-
-
-def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
-    """Return the held-out problems for evaluations during the run, or None if there are no evaluations."""
-    if config.eval_steps is None:
-        return None
-    return task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
 
 
 def _step_notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:

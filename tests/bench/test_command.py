@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import measure, tables
-from grpo_lab.bench.comparison import Comparison, FigureSummary
-from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult
-from grpo_lab.bench.spec import RunSpec, Setup
+from grpo_lab.bench import measure
+from grpo_lab.bench.comparison import Comparison, FigureSummary, comparison_table
+from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunSpec, Setup, phase_table
 from grpo_lab.models.folders import TINY
 from tests.support.bench_record import run_result
 from tests.support.refusals import refusal_of
@@ -56,7 +55,7 @@ def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_writ
     phases = PhaseResult(**report["phases"], rates=rates)
     summary = {name: FigureSummary(**figure) for name, figure in report["summary"].items()}
     comparison = Comparison(Setup(**report["setup"]), summary, report["pairs"])
-    assert captured.out.strip() == tables.phase_table(phases) + "\n" + tables.comparison_table(comparison)
+    assert captured.out.strip() == phase_table(phases) + "\n" + comparison_table(comparison)
     assert "seed 6, trl: 6 steps begin" in captured.err
     assert "a step             5.000" in captured.out
     assert command.main([]) == 0

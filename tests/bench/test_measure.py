@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.bench import measure, tables
-from grpo_lab.bench.record import PHASE_LABELS, MachineRates, RunResult
-from grpo_lab.bench.spec import RunSpec, Setup
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.bench import measure
+from grpo_lab.bench.record import PHASE_LABELS, MachineRates, RunResult, RunSpec, Setup, phase_table
+from grpo_lab.train.engines import OurEngine, TrlEngine
 
 RATES = MachineRates(flops=1e9, bytes=2e9)
 TWO_STEPS = RunSpec(Setup(model="tiny", precision="fp32", device="cpu", steps=2, threads=None), seed=0)
@@ -42,7 +41,7 @@ def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(tw
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
     assert phases.bytes["backward"] == 3 * phases.bytes["time/logprobs"] > 0
     assert products["optimizer"] == 0
-    assert tables.phase_table(phases).count("\n") == len(PHASE_LABELS) + 2
+    assert phase_table(phases).count("\n") == len(PHASE_LABELS) + 2
     assert {*dtypes} == {torch.float32}
     assert phases.products == "float32"
     assert phases.rates == RATES

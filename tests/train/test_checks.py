@@ -12,8 +12,8 @@ from grpo_lab.rollout.environments import tools as tools_module
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
-from grpo_lab.train import checks, dry_run
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train import checks
+from grpo_lab.train.engines import OurEngine, TrlEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import inputs as run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -122,7 +122,7 @@ def test_a_dry_run_reports_all_problems_and_a_run_the_first(arguments, tmp_path,
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     faults = ["--max_completion_length", "9999", "--lora_target_modules", "foo_proj"]
     plan = plan_of([*arguments, *faults])
-    assert dry_run.report_dry_run(plan, []) == 1
+    assert checks.report_dry_run(plan, []) == 1
     output = capsys.readouterr().out
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3

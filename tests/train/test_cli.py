@@ -24,7 +24,7 @@ from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
-from grpo_lab.train.engines.engine import OurEngine
+from grpo_lab.train.engines import OurEngine
 from tests.support.refusals import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights

@@ -6,11 +6,15 @@ contain gets TRL's default if the outcome of a run depends on it.
 """
 
 import difflib
-from collections.abc import Container
+import enum
+import math
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.commands import as_option_text
+from grpo_lab.base.checks import InputError
 from grpo_lab.base.option import changed_values, default_values, unused_options
 from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
@@ -20,6 +24,21 @@ from grpo_lab.train.trl.entry import CommandOption, NoEffect, Renamed, TrlSettin
 from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
 from grpo_lab.train.trl.table import OPTION_NAMES, TRL_SETTINGS, TRL_TABLE, switch_of
 from grpo_lab.train.trl.translation import NoteKind, Translation
+from grpo_lab.config.schedules import SCHEDULES
+from grpo_lab.train.trl.table import (
+    CONVERTED_NAMES,
+    OPTION_NAMES,
+    OTHER_VERSIONS,
+    TRL_SETTINGS,
+    TRL_TABLE,
+    VERSION,
+    CommandOption,
+    NoEffect,
+    Renamed,
+    TrlSetting,
+    Unsupported,
+    switch_of,
+)
 
 # Settings that a file of this package may contain and a file for TRL may not.
 SETTINGS_NOT_IN_TRL = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
@@ -33,6 +52,84 @@ REPLACING_OPTIONS = {
     "bf16": "precision",
     "fp16": "precision",
 }
+TRL_BATCH_SETTINGS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+)
+
+
+class NoteKind(enum.Enum):
+    """The kind of a note on a name in a file for TRL; its value is the text in the table."""
+
+    SAME_MEANING = "taken"
+    OTHER_MEANING = "means something else here"
+    NO_EFFECT = "has no effect here"
+    ANOTHER_VERSION = "of another version"
+    UNSUPPORTED = "not here"
+    UNKNOWN = "unknown"
+
+
+REFUSED_KINDS = (NoteKind.UNSUPPORTED, NoteKind.UNKNOWN)
+HEADING_WIDTH = 26  # characters of the first column of the table
+PARTS_WIDTH = 86  # characters of its second column, without the comma at the end of a line
+
+
+@dataclass
+class Translation:
+    """A translated TRL configuration, with a note on each name in the file.
+
+    options: Options of the command, by name.
+    notes_by_kind: For each kind of note, the names in the file and a text on each.
+    trl_defaults: Options that have TRL's defaults because the file does not contain them.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    notes_by_kind: dict[NoteKind, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in NoteKind})
+    trl_defaults: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, kind: NoteKind, name: str, text: str) -> None:
+        """Note what becomes of a name; an earlier note on it is replaced."""
+        for notes in self.notes_by_kind.values():
+            notes.pop(name, None)
+        self.notes_by_kind[kind][name] = text
+
+    def set_option(self, name: str, value: Any, text: str | None = None) -> None:
+        """Set an option and note it; a text says what the name means here if that differs from TRL's meaning."""
+        self.options[name] = value
+        self.note(
+            NoteKind.SAME_MEANING if text is None else NoteKind.OTHER_MEANING, name, text or as_option_text(value)
+        )
+
+    def set_trl_default(self, name: str, value: Any) -> None:
+        """Set an option to TRL's default, which the file does not contain."""
+        self.options[name] = self.trl_defaults[name] = value
+
+    @property
+    def noted_names(self) -> set[str]:
+        return {name for notes in self.notes_by_kind.values() for name in notes}
+
+    @property
+    def refused_names(self) -> list[str]:
+        """The names in the file that a run here cannot follow."""
+        return [name for kind in REFUSED_KINDS for name in self.notes_by_kind[kind]]
+
+    def table(self, file: str) -> str:
+        """Return a table of all names in the file, grouped by the kind of their notes."""
+        lines = [f"{file}, read as TRL {VERSION} reads it:"]
+        for kind, notes in self.notes_by_kind.items():
+            if kind is NoteKind.SAME_MEANING:
+                lines += _wrapped(kind.value, [f"{name} {text}" for name, text in notes.items()])
+            elif kind is NoteKind.NO_EFFECT:
+                for reason in dict.fromkeys(notes.values()):
+                    lines += _wrapped(kind.value, [name for name in notes if notes[name] == reason], f": {reason}")
+            else:
+                lines += [line for name, text in notes.items() for line in _wrapped(kind.value, [f"{name}: {text}"])]
+        if self.trl_defaults:
+            values = [f"{name} {as_option_text(value)}" for name, value in self.trl_defaults.items()]
+            lines += _wrapped("not in it: TRL's defaults", values)
+        return "\n".join(lines)
 
 
 def is_from_trl(content: dict, option_names: Container[str]) -> bool:
@@ -60,24 +157,37 @@ def translate(content: dict, option_names: Container[str], typed: dict) -> Trans
     return _Translator(content, option_names, typed).translate()
 
 
-class _Translator(CountTranslator):
+def check_translation(translation: Translation, file: str) -> None:
+    """Raise one InputError for all names in the file that a run here cannot follow."""
+    if translation.refused_names:
+        names = ", ".join(translation.refused_names)
+        expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
+        raise InputError("config", file, expected, problem=f"is {file!r}, which says what is not here: {names}")
+
+
+class _Translator:
     """A translator of all names in a file for TRL.
 
     content: The values in the file by name, without any None.
     option_names: Names of the options of the command.
+    typed: The options that were typed, which override the file.
+    values: The values that are not translated yet, by name.
+    translation: What is translated.
     """
 
     def __init__(self, content: dict, option_names: Container[str], typed: dict):
         self.content = {name: value for name, value in content.items() if value is not None}
         self.option_names = option_names
-        super().__init__(self.content, typed)
+        self.typed = typed
+        self.values = dict(self.content)
+        self.translation = Translation()
 
     def translate(self) -> Translation:
         """Translate all names, and note each of them."""
         self._rename_to_current()
         self._translate_dataset()
         self._drop_typed()
-        self.translate_counts()
+        self._translate_counts()
         self._drop_switched_off()
         self._translate_remaining()
         self._translate_dropout()
@@ -113,6 +223,148 @@ class _Translator(CountTranslator):
                 self.translation.note(
                     NoteKind.NO_EFFECT, name, "it was typed" if name in self.typed else f"{option} was typed"
                 )
+
+    def _translate_counts(self) -> None:
+        """Translate the batch, and then the settings that TRL counts in updates."""
+        self._translate_batch()
+        self._translate_length()
+        self._translate_evaluation()
+        self._translate_saving()
+        self._translate_logging()
+        self._translate_reference()
+
+    def _translate_batch(self) -> None:
+        """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
+
+        A dump contains `generation_batch_size`, the completions of all processes in a step.
+        """
+        translation = self.translation
+        sizes = {name: self.values.pop(name) for name in TRL_BATCH_SETTINGS if name in self.values}
+        for name, value in sizes.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
+        if self.typed.keys() & {*TRL_BATCH_SETTINGS}:
+            for name in sizes:
+                translation.note(NoteKind.NO_EFFECT, name, "another batch was typed")
+            return
+        microbatch_size = sizes.get("per_device_train_batch_size", TRL_SETTINGS["per_device_train_batch_size"].default)
+        accumulation_steps = sizes.get("gradient_accumulation_steps", 1)
+        steps_per_generation = sizes.get("steps_per_generation")
+        batch_size = sizes.get("generation_batch_size")
+        num_processes = 1
+        if batch_size is None:
+            microbatches = steps_per_generation or accumulation_steps
+            batch_size = microbatch_size * microbatches
+            text = f"{batch_size} completions per step, {microbatch_size} x {microbatches} of one process"
+            translation.set_option("generation_batch_size", batch_size, text)
+        else:
+            if steps_per_generation:
+                num_processes = max(1, batch_size // (microbatch_size * steps_per_generation))
+            translation.set_option("generation_batch_size", batch_size)
+        if steps_per_generation:
+            translation.note(
+                NoteKind.OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size"
+            )
+        translation.set_option("per_device_train_batch_size", microbatch_size)
+        total_accumulation_steps = accumulation_steps * num_processes
+        text = f"{total_accumulation_steps}: those of {num_processes} processes one after another"
+        translation.set_option(
+            "gradient_accumulation_steps", total_accumulation_steps, text if num_processes > 1 else None
+        )
+
+    def _updates_per_step(self) -> int:
+        """Return the number of updates in a step of the run here, once the batch is translated."""
+        settings = default_values(SETTINGS) | self.translation.options | self.typed
+        batch_size, microbatch_size = settings["generation_batch_size"], settings["per_device_train_batch_size"]
+        update_size = batch_size
+        if microbatch_size is not None:
+            update_size = microbatch_size * settings["gradient_accumulation_steps"]
+        iterations = self.values.get("num_iterations", settings["num_iterations"])
+        return max(1, batch_size // update_size) * iterations
+
+    def _set_in_steps(self, name: str, updates: float) -> None:
+        """Set an option to the number of steps that have this many updates, rounded up."""
+        updates_per_step = self._updates_per_step()
+        steps = math.ceil(updates / updates_per_step)
+        text = None if updates_per_step == 1 else f"{updates} updates: {steps} steps of {updates_per_step} each"
+        self.translation.set_option(name, steps, text)
+
+    def _translate_length(self) -> None:
+        """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
+        max_updates = self.values.pop("max_steps", -1)
+        epochs = self.values.pop("num_train_epochs", CONVERTED_NAMES["num_train_epochs"].default)
+        if max_updates > 0:
+            self._set_in_steps("max_steps", max_updates)
+        elif not self.typed.keys() & {"max_steps", "num_train_epochs"}:
+            text = f"{epochs:g}: counted into max_steps, once the rows are known"
+            self.translation.set_option("num_train_epochs", float(epochs), text)
+        warmup = self.values.pop("warmup_steps", None)
+        if warmup is not None and 0 < warmup < 1:
+            self.translation.options["warmup_ratio"] = warmup
+            text = f"{warmup:g} of the steps: counted once these are known"
+            self.translation.note(NoteKind.OTHER_MEANING, "warmup_steps", text)
+        elif warmup is not None:
+            self._set_in_steps("warmup_steps", warmup)
+
+    def _translate_evaluation(self) -> None:
+        """Translate how often the run evaluates: here only with a fixed number of steps in between."""
+        strategy, interval = self.values.pop("eval_strategy", "no"), self.values.pop("eval_steps", None)
+        if strategy == "steps":
+            self.translation.note(NoteKind.OTHER_MEANING, "eval_strategy", "steps: in eval_steps")
+            if interval is None:
+                interval = self.values.get("logging_steps", TRL_SETTINGS["logging_steps"].default)
+        elif strategy != "no":
+            self.translation.note(NoteKind.UNSUPPORTED, "eval_strategy", f"{strategy}; type --eval_steps N")
+        self._set_interval("eval_steps", interval, "eval_strategy", strategy)
+
+    def _translate_saving(self) -> None:
+        """Translate how often the run saves a checkpoint: here only with a fixed number of steps in between."""
+        strategy, interval = self.values.pop("save_strategy", "steps"), self.values.pop("save_steps", None)
+        if strategy == "no":
+            self.translation.note(NoteKind.OTHER_MEANING, "save_strategy", "no: in save_steps")
+            self.translation.set_option("save_steps", 0, "0: save_strategy is no")
+            return
+        if strategy != "steps":
+            text = f"{strategy}; checkpoints are made every save_steps here"
+            self.translation.note(NoteKind.OTHER_MEANING, "save_strategy", text)
+        self._set_interval("save_steps", interval, "save_strategy", strategy)
+
+    def _set_interval(self, name: str, interval: float | None, strategy_name: str, strategy: str) -> None:
+        """Set the number of steps in between, which TRL reads with the strategy "steps" only."""
+        if interval is None:
+            return
+        if strategy != "steps":
+            self.translation.note(NoteKind.NO_EFFECT, name, f"{strategy_name} is not steps")
+        elif 0 < interval < 1:
+            self.translation.note(NoteKind.UNSUPPORTED, name, f"{interval:g} of the run; type --{name} N")
+        else:
+            self._set_in_steps(name, interval)
+
+    def _translate_logging(self) -> None:
+        """Translate `logging_steps`, which here only decides how often completions are shown."""
+        interval = self.values.pop("logging_steps", None)
+        shows_completions = self.values.get("log_completions", self.typed.get("log_completions"))
+        if interval is not None and shows_completions and interval >= 1:
+            self._set_in_steps("logging_steps", interval)
+        elif interval is not None:
+            text = "metrics are written at every step, report_to says where else"
+            self.translation.note(NoteKind.NO_EFFECT, "logging_steps", text)
+
+    def _translate_reference(self) -> None:
+        """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
+        is_synced = self.values.pop("sync_ref_model", False)
+        interval = self.values.pop("ref_model_sync_steps", TRL_SETTINGS["ref_model_sync_steps"].default)
+        mixup_alpha = self.values.pop("ref_model_mixup_alpha", CONVERTED_NAMES["ref_model_mixup_alpha"].default)
+        if not is_synced:
+            return
+        if "ref_model_sync_steps" in self.typed:
+            self.translation.note(NoteKind.NO_EFFECT, "sync_ref_model", "ref_model_sync_steps was typed")
+        else:
+            self.translation.note(NoteKind.OTHER_MEANING, "sync_ref_model", "true: in ref_model_sync_steps")
+            self._set_in_steps("ref_model_sync_steps", interval)
+        if mixup_alpha != 1:
+            text = f"{mixup_alpha:g}; the reference becomes the policy, as with 1"
+            self.translation.note(NoteKind.UNSUPPORTED, "ref_model_mixup_alpha", text)
 
     def _drop_switched_off(self) -> None:
         """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
@@ -205,3 +457,19 @@ class _Translator(CountTranslator):
                         self.translation.note(NoteKind.NO_EFFECT, name, f"nothing reads it with {reason}")
             if not unused.keys() - self.typed.keys():
                 return
+
+
+def _wrapped(heading: str, parts: Iterable[str], ending: str = "") -> list[str]:
+    """Return lines of the table: a heading, and its parts separated by commas; no lines if there are no parts."""
+    parts = list(parts)
+    if not parts:
+        return []
+    parts[-1] += ending
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 <= PARTS_WIDTH:
+            lines[-1] += f", {part}"
+        else:
+            lines[-1] += ","
+            lines.append(part)
+    return [f"  {heading if number == 0 else '':{HEADING_WIDTH}}  {line}" for number, line in enumerate(lines)]

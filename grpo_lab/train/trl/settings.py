@@ -14,8 +14,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.processes import world_size
-from grpo_lab.train.trl.entry import Handling, Unit
-from grpo_lab.train.trl.table import TRL_SETTINGS, loss_refusal, settings_counted_in, settings_handled
+from grpo_lab.train.trl.table import TRL_SETTINGS, Handling, Unit, loss_refusal, settings_counted_in, settings_handled
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     from grpo_lab.rollout.environments.environment import Environment

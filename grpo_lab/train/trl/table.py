@@ -5,26 +5,124 @@ all settings (docs/trl_table.py) work from it. It imports no TRL. Tests compare 
 its GRPOConfig has one entry. A new setting needs a line in `TRL_SETTINGS`.
 """
 
+import enum
+from dataclasses import dataclass
 from typing import Any
 
 from grpo_lab.command_options import VLLM_OPTIONS
 from grpo_lab.config.lora import LORA_OPTIONS
 from grpo_lab.config.user_formulas import is_user_formula
-from grpo_lab.train.trl.entry import (
-    CommandOption,
-    Converted,
-    DatasetName,
-    Entry,
-    Handling,
-    NoEffect,
-    Renamed,
-    TrlSetting,
-    Unit,
-    Unsupported,
-)
-from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
 
 VERSION = "1.16"
+
+
+class Handling(enum.Enum):
+    """The way in which `--engine trl` treats a setting."""
+
+    UNCHANGED = enum.auto()  # TRL receives the value under the same name
+    TRANSLATED = enum.auto()  # TRL receives another value, or this package does itself what the setting says
+    REFUSED = enum.auto()  # only the default is allowed
+
+
+class Unit(enum.Enum):
+    """The unit on TRL of a setting that this package counts in steps, one per rollout."""
+
+    UPDATES = enum.auto()  # TRL receives it and counts its own steps, which are updates
+    STEPS = enum.auto()  # this package reads it, also on TRL
+
+
+@dataclass(frozen=True)
+class TrlSetting:
+    """A setting of this package: what `--engine trl` does with it, and what a file for TRL means by it.
+
+    handling: What the engine does with it.
+    unit: For a setting that counts steps, what it counts on TRL; None for any other setting.
+    is_in_trl: Whether TRL's GRPOConfig has a setting with this name.
+    default: TRL's default, where reading a file for TRL needs it; None where it does not.
+    gets_trl_default: Whether a file for TRL without this setting gives the run TRL's default, since the outcome of a
+        run depends on it and the default here is another. Any other default enters a conversion.
+    refusal: The reason why a value other than the default is refused.
+    drop_reason: Why the training is the same without a refused setting, up to rounding, so that the setting is dropped
+        if it comes from the file of a run; "" if it is not dropped.
+    typed_instead: What to type, for a setting that no file for TRL can set; "" for any other setting.
+    """
+
+    handling: Handling
+    unit: Unit | None = None
+    is_in_trl: bool = True
+    default: Any = None
+    gets_trl_default: bool = False
+    refusal: str = ""
+    drop_reason: str = ""
+    typed_instead: str = ""
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """An option of the command that is not a setting, under TRL's name.
+
+    default: TRL's default, where reading a file for TRL needs it; None where it does not.
+    """
+
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A name of TRL for an option of the command with another name."""
+
+    option: str
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A name of TRL that becomes part of another setting of this package.
+
+    meaning: What becomes of it, for the page of all settings.
+    default: TRL's default, where reading a file for TRL needs it; None where it does not.
+    """
+
+    meaning: str
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A name of TRL that this package lacks, although the outcome of a run depends on it.
+
+    neutral_values: The values with which a run here is the same.
+    remedy: What to do instead with any other value, or why there is nothing to do.
+    """
+
+    neutral_values: tuple
+    remedy: str
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """A name of TRL on which the outcome of a run here does not depend, with the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class DatasetName:
+    """A name of TRL for data to download, for which the user has to type --task."""
+
+
+@dataclass(frozen=True)
+class OtherVersion:
+    """A name of another version of TRL, or of transformers.
+
+    origin: The versions that had the name.
+    successor: Its name in TRL's version of the table, or None.
+    """
+
+    origin: str
+    successor: str | None
+
+
+Entry = TrlSetting | CommandOption | Renamed | Converted | Unsupported | NoEffect | DatasetName | OtherVersion
 
 
 def _unchanged(default: Any = None) -> TrlSetting:
@@ -113,8 +211,8 @@ OPTION_NAMES: dict[str, CommandOption] = {
 }
 
 # Names for which this package has other settings or options.
-CONVERTED_NAMES: dict[str, Renamed | Converted] = {
-    "model_name_or_path": Renamed("model"),
+RENAMED_NAMES = {"model_name_or_path": Renamed("model")}
+CONVERTED_NAMES = {
     "num_train_epochs": Converted("counted into max_steps", default=3.0),
     "steps_per_generation": Converted("counted into generation_batch_size"),
     "eval_strategy": Converted("eval_steps is enough"),
@@ -213,10 +311,44 @@ NO_EFFECT_NAMES = {name: NoEffect(reason) for reason, names in NAMES_BY_REASON.i
 
 DATASET_NAMES = {"dataset_name": DatasetName(), "datasets": DatasetName()}
 
+# Names of transformers 4 without a successor.
+REMOVED_NAMES = (
+    "logging_dir", "overwrite_output_dir", "save_safetensors", "fp16_opt_level", "half_precision_backend",
+    "fp16_backend", "use_mps_device", "jit_mode_eval", "use_ipex", "dispatch_batches", "split_batches",
+    "tpu_num_cores", "tpu_metrics_debug", "past_index", "torchdynamo", "ray_scope", "mp_parameters",
+    "push_to_hub_organization", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap",
+    "use_legacy_prediction_loop", "include_tokens_per_second",
+)  # fmt: skip
+# Names of other versions of TRL, or of transformers. TRL's versions are the first and the last release with the name,
+# from its repository.
+OTHER_VERSIONS: dict[str, OtherVersion] = {
+    "max_prompt_length": OtherVersion("TRL 0.14 to 0.27, which cut prompts to it; no prompt is cut", None),
+    "use_liger_loss": OtherVersion("TRL 0.17 to 0.27", "use_liger_kernel"),
+    "vllm_device": OtherVersion("TRL 0.14 to 0.17", None),
+    "vllm_dtype": OtherVersion("TRL 0.15 to 0.17", None),
+    "vllm_enable_prefix_caching": OtherVersion("TRL 0.16 to 0.17", None),
+    "vllm_max_model_len": OtherVersion("TRL 0.15 to 0.17", "vllm_max_model_length"),
+    "vllm_guided_decoding_regex": OtherVersion("TRL 0.16 to 0.27", "vllm_structured_outputs_regex"),
+    "wandb_log_unique_prompts": OtherVersion("TRL 0.17 to 0.26", "log_unique_prompts"),
+    "torch_dtype": OtherVersion("TRL 0.7 to 0.26", "dtype"),
+    "gradient_checkpointing_use_reentrant": OtherVersion("TRL 0.13 to 0.26", None),
+    "evaluation_strategy": OtherVersion("transformers before 4.46", "eval_strategy"),
+    "warmup_ratio": OtherVersion("transformers 4", "warmup_steps"),
+    "per_gpu_train_batch_size": OtherVersion("transformers 4", "per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": OtherVersion("transformers 4", "per_device_eval_batch_size"),
+    "no_cuda": OtherVersion("transformers 4", "use_cpu"),
+    "group_by_length": OtherVersion("transformers 4", "train_sampling_strategy"),
+    "push_to_hub_token": OtherVersion("transformers 4", "hub_token"),
+    "push_to_hub_model_id": OtherVersion("transformers 4", "hub_model_id"),
+    "include_inputs_for_metrics": OtherVersion("transformers 4", "include_for_metrics"),
+    **dict.fromkeys(REMOVED_NAMES, OtherVersion("transformers 4", None)),
+}  # fmt: skip
+
 # All names. A name stands in one of the parts only.
 TABLE_PARTS: tuple[dict[str, Any], ...] = (
     TRL_SETTINGS,
     OPTION_NAMES,
+    RENAMED_NAMES,
     CONVERTED_NAMES,
     UNSUPPORTED_NAMES,
     NO_EFFECT_NAMES,

@@ -14,13 +14,11 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train.engines.engine import OurEngine
-from grpo_lab.train.engines.factory import make_engine
+from grpo_lab.train.engines import OurEngine, make_engine
 from grpo_lab.train.plan import convert_to_steps
-from grpo_lab.train.trl import translation
-from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, is_from_trl, translate
+from grpo_lab.train.trl import file as trl_file
+from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
 from grpo_lab.train.trl.table import VERSION
-from grpo_lab.train.trl.translation import NoteKind
 from tests.parity.engines import require_engine
 from tests.support.trl_differences import MEANINGS
 
@@ -140,7 +138,7 @@ def test_translation_notes_classify_each_name():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.factory.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.engines.find_spec", lambda name: name)
     dump = make_trl_config(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(
         dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTION_NAMES, {"task": "sums"}
@@ -312,10 +310,10 @@ def test_each_name_in_a_file_for_trl_has_one_note():
 
 
 def test_lines_of_the_translation_table_are_wrapped_at_its_width():
-    lines = translation._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
+    lines = trl_file._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
     assert max(map(len, lines)) <= 120 and lines[0].startswith("  taken ") and lines[-1].endswith(": why")
     text = " ".join(line.strip().removeprefix("taken").strip() for line in lines)
-    assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not translation._wrapped("x", [])
+    assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not trl_file._wrapped("x", [])
 
 
 def test_the_page_of_all_settings_is_what_its_script_writes():

@@ -12,7 +12,7 @@ from grpo_lab import evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.engine import OurEngine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run.folder import RunFolder
 from tests.parity.engines import require_engine

@@ -10,7 +10,6 @@ from grpo_lab.models import load_policy
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.trl.rewards import rewards_for_trl
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
 from tests.support.small_policy import letter_reward, make_config
@@ -125,7 +124,7 @@ def test_trl_engine_calls_rewards_as_our_loop_does():
         seen.append((prompts, answer))
         return [None, 2.0]
 
-    (function, second_function) = rewards_for_trl([strict, strict], rows)
+    (function, second_function) = trl_trainer.rewards_for_trl([strict, strict], rows)
     assert (function.__name__, second_function.__name__) == ("strict", "strict_2")
     keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row_number": [1, 0]}
     assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]

@@ -1,19 +1,27 @@
-"""The two engines that can train a run: this package's own loop and TRL's."""
+"""The engines that can train a run, this package's own loop and TRL's, and the choice between them by the options.
+
+With TRL's loop (`--engine trl`), the task, rewards, model, metrics, evaluation and folder are still those of this
+package. What concerns TRL alone is in `grpo_lab.train.trl`, which knows nothing of this module and is imported only by
+a run that needs it.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, InputPackageError
+from grpo_lab.base.option import check_unused, check_value
+from grpo_lab.command_options import ENGINE_OPTIONS, OURS, TRL, VLLM_OPTIONS
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_lora_reference
+from grpo_lab.config.lora import LORA_DEFAULTS, check_lora_reference, check_no_dropout, check_peft
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.processes import world_size
-from grpo_lab.train.trl.settings import Difference, check_environment, check_settings, differences_table
 
 if TYPE_CHECKING:
     from grpo_lab.rollout.environments.environment import Environment
+    from grpo_lab.train.trl.settings import Difference
     from grpo_lab.trainer.run.inputs import RunInputs
 
 
@@ -33,7 +41,7 @@ class Engine(ABC):
         """Raise InputError for settings, an environment or processes with which this engine cannot train."""
 
     @abstractmethod
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
         """Yield lines on the differences between this run and the same run in our own loop.
 
         changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns
@@ -77,7 +85,7 @@ class OurEngine(Engine):
         if self.lora is not None:
             check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
         """Yield nothing: other engines are compared with this one."""
         yield from ()
 
@@ -135,11 +143,15 @@ class TrlEngine(Engine):
 
     def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
         """Raise InputError for a setting or an environment that TRL lacks or understands differently."""
+        from grpo_lab.train.trl.settings import check_environment, check_settings
+
         check_settings(config, has_lora=self.lora is not None)
         check_environment(config, environment)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
         """Yield a table of the differences, as in `Engine`."""
+        from grpo_lab.train.trl.settings import differences_table
+
         yield differences_table(config, changed_settings, self.vllm)
 
     def loading_precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
@@ -183,3 +195,45 @@ def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> st
     """Return the most exact of several possible precisions; if there is no choice, the one requested, or None."""
     precisions = possible_precisions(device, num_parameters, config.requested_precision)
     return precisions[0] if len(precisions) > 1 else config.requested_precision
+
+
+def make_engine(options: dict) -> Engine:
+    """Return the engine for these options.
+
+    Raises:
+        InputError: for options that contradict each other, values out of range, and packages that are not installed.
+    """
+    engine_options = {}
+    for name, spec in ENGINE_OPTIONS.items():
+        if name in options:
+            check_value(spec, options[name])
+            if not spec.is_off(options[name]):
+                engine_options[name] = options[name]
+    check_unused(engine_options, ENGINE_OPTIONS)
+    name = engine_options.get("engine", OURS)
+    if "fsdp" in engine_options and world_size() == 1:
+        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
+    lora = _lora_settings(engine_options, has_dropout=name == TRL)
+    if name == OURS:
+        return OurEngine(lora=lora)
+    if find_spec(TRL) is None:
+        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
+    return TrlEngine(lora=lora, fsdp="fsdp" in engine_options, vllm=_vllm_settings(engine_options))
+
+
+def _lora_settings(engine_options: dict, has_dropout: bool) -> dict | None:
+    if "use_peft" not in engine_options:
+        return None
+    lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
+    if not has_dropout:
+        check_no_dropout(lora["lora_dropout"])
+    check_peft("use_peft", True)
+    return lora
+
+
+def _vllm_settings(engine_options: dict) -> dict | None:
+    if "use_vllm" not in engine_options:
+        return None
+    if find_spec("vllm") is None:
+        raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM_OPTIONS if option in engine_options}
