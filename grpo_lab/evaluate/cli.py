@@ -23,10 +23,7 @@ from grpo_lab.command_options import (
 )
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.evaluate.measure import sample_records
-from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.evaluate.measure import evaluation_metrics, sample_records
-from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTIONS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, TASKS, Rows

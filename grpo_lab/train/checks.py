@@ -15,8 +15,7 @@ from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.templates import render_prompt
+from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
 from grpo_lab.trainer.run.folder import check_folder

@@ -13,18 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_lab.base import shell_line
-from grpo_lab.base.commands import as_option_text
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.commands import as_option_text
 from grpo_lab.base.option import changed_values, default_values, unused_options
 from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.settings import SCHEDULES
-from grpo_lab.train.trl.counts import CountTranslator
-from grpo_lab.train.trl.entry import CommandOption, NoEffect, Renamed, TrlSetting, Unsupported
-from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
-from grpo_lab.train.trl.table import OPTION_NAMES, TRL_SETTINGS, TRL_TABLE, switch_of
-from grpo_lab.train.trl.translation import NoteKind, Translation
-from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train.trl.table import (
     CONVERTED_NAMES,
     OPTION_NAMES,

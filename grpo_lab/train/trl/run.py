@@ -35,19 +35,12 @@ from grpo_lab.train.trl.fsdp import GatheredModel
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer, unfinished_checkpoints
 from grpo_lab.trainer.evaluation import evaluate_policy
+from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder, checkpoint_name
 from grpo_lab.trainer.run.inputs import RunInputs, check_inputs_without_weights, check_loaded_inputs
-from grpo_lab.trainer.run.session import RESUME_HINT, open_session
-from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.run.checks import check_inputs_without_weights, check_loaded_inputs
-from grpo_lab.trainer.run.fingerprints import input_fingerprints
-from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.run_folder import checkpoint_name
-from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan
-from grpo_lab.trainer.run.session import Session, open_session
-from grpo_lab.trainer.run.stopping import RESUME_HINT
+from grpo_lab.trainer.run.session import RESUME_HINT, Session, open_session
 
 
 def train(

@@ -17,16 +17,16 @@ from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import learning_rate
 from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rewards import reward_names, score_completions
-from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import reward_func_list
+from grpo_lab.rewards.scoring import is_async
 from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefix, with_thought_prefix
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompts import encode_prompt
 from grpo_lab.tasks import Rows
 from grpo_lab.train.trl.settings import (
     PRECISION_FLAGS,
