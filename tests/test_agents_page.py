@@ -72,6 +72,7 @@ def result(monkeypatch, policy, turn: str, agent: ToolEnvironment) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_agents_page_commands_run(workdir, policy, capsys):
     tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
     names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
@@ -106,6 +107,7 @@ def test_agents_page_commands_run(workdir, policy, capsys):
     assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
 
 
+@pytest.mark.slow
 def test_agents_page_code_runs(workdir, policy, capsys):
     for part in policy:
         part.save_pretrained(workdir / "agent")

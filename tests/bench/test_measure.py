@@ -34,6 +34,7 @@ def two_steps():
     return phases, time.process_time() - began, dtypes, drawn, sums
 
 
+@pytest.mark.slow
 def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(two_steps):
     phases, passed, dtypes, *_ = two_steps
     assert 0 < sum(phases.seconds.values()) < passed

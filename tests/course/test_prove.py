@@ -74,6 +74,7 @@ def test_a_value_that_contains_words_of_a_message_does_not_break_its_translation
     assert _(text).startswith(f"{_(subject)}的类型不对：现在是“None”，应为“")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_the_reference_without_its_argument_checks_gets_all_points(name):
     """A student writes only the lines of the reference below its argument checks."""

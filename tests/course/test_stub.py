@@ -60,6 +60,7 @@ def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
     assert check(namespace[exercise.name], exercise).right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
 def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     """This holds in a check, in progress and in a grading. If one of two planted mistakes is left, it is named."""

@@ -272,6 +272,7 @@ def written(exercise, source):
     return names[exercise.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["02", "05"])
 def test_check_and_grading_give_the_same_verdict_on_a_variant(number, at_home, capsys):
     """They agree on the key, the lesson's function, a stub and small mistakes; both name the lesson's function."""
@@ -499,6 +500,7 @@ def test_release_command_writes_a_chinese_assignment(tmp_path):
     assert written_answer(written) == "", "the Chinese words that stand there are no answer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, _, entry in ENTRIES], ids=range(len(ENTRIES)))
 def test_the_lesson_s_function_earns_nothing_in_a_class_with_variants(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""

@@ -511,6 +511,7 @@ LONG_TRAINING = [("learn_by_grpo", grpo_loop()), ("learn_by_playing", guess_trai
 SLOW_RIGHT = [pytest.param(*case, seed, marks=pytest.mark.slow) for case in LONG_TRAINING for seed in RIGHT_SEEDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "answer", "seed"), [*few_fast(RIGHT, RIGHT_SEEDS, key=exercise_of), *SLOW_RIGHT])
 def test_wrong_answers_are_right_once_their_mistake_is_removed(name, answer, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)

@@ -140,6 +140,7 @@ TASKS_WITH_OPTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
@@ -155,6 +156,7 @@ def inputs_of(model_config, tokenizer, rows, config) -> RunInputs:
     return RunInputs(ModelWithoutWeights(model_config), tokenizer, rows, None, config)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monkeypatch):
     tokenizer = make_policy()[1]
     rows = [{"prompt": "a" * length} for length in (3, 9)]

@@ -83,6 +83,7 @@ def test_tiny_base_model_rarely_thinks_and_is_mostly_wrong(model, tokenizer):
     assert result["mean_length"] < 20
 
 
+@pytest.mark.slow
 def test_the_script_makes_the_same_files_twice(tmp_path):
     phases = tuple(replace(phase, steps=2, batch_size=8) for phase in maker.PHASES)
     for name in ("one", "two"):

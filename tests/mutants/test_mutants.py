@@ -47,6 +47,7 @@ def test_every_mutant_of_an_anchored_line_is_killed():
     assert re.search(r"(?m)^mutants: [1-9]\d* killed, 0 survived$", result.stdout)
 
 
+@pytest.mark.slow
 def test_every_equation_has_mutants_that_are_not_equivalent(mutants_of_lines):
     tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
     assert tags == set(formula_map())

@@ -120,6 +120,7 @@ def test_an_edited_thought_of_08_differs_in_its_last_number():
     assert recorders.qwen._edited("<think>7/2=3.5</think>") == ("<think>7/2=10.5</think>", "10.5")
 
 
+@pytest.mark.slow
 def test_a_run_of_08_is_written_step_by_step_and_not_made_twice(tmp_path, monkeypatch):
     common = ["--model", "tiny", "--fast", "--steps", "2", "--seeds", "0", "--arms", "think, opened"]
     assert recorders.qwen.main([*common, "--output_dir", str(tmp_path)]) == 0
@@ -157,6 +158,7 @@ def test_tool_reward_of_08_accepts_only_a_last_turn_that_is_the_number():
     assert recorder.called(completions) == [1, 0, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, capsys):
     for part in make_tool_policy(calls=(call("calculator", expression="12*34"),)):
         part.save_pretrained(tmp_path / "model")

@@ -20,6 +20,7 @@ def rewarded(expected, *answers, **limits):
     return math_reward(texts, answer=[expected] * len(texts), **({"time_limit": 60.0} | limits))
 
 
+@pytest.mark.slow
 def test_math_reward_scores_0_and_warns_after_the_time_limit():
     assert rewarded("x+1", "1+x") == [1.0]  # a process is ready
     late = r"2 of 3 completions were not evaluated within 3 s each and 30 s together, and scored 0.0; first: row 1"

@@ -18,6 +18,7 @@ FEW = ["--n", "2", "--max_completion_length", "3", "--num_generations", "2"]
 MORE = {"train": SHORT, "evaluate": FEW, "chat": ["--max_new_tokens", "8"]}
 
 
+@pytest.mark.slow
 def test_own_task_page_commands_run_and_print_what_it_says(tmp_path, monkeypatch, capsys):
     pytest.importorskip("reasoning_gym")
     monkeypatch.chdir(tmp_path)

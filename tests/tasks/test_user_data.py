@@ -181,6 +181,7 @@ def test_find_task_refuses_unknown_names_and_missing_files(tmp_path, monkeypatch
         find_task("mine.jsonl")
 
 
+@pytest.mark.slow
 def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
     """The texts of a row have 20 and 6 bytes; a row as a dict with messages, in a list, takes 900 bytes."""
     file, count = tmp_path / "mine.csv", 20_000

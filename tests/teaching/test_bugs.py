@@ -68,6 +68,7 @@ READINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_instrument_of_a_planted_bug_tells_it_from_the_repaired_code(name):
     assert not READINGS[name]()

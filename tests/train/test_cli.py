@@ -441,6 +441,7 @@ def test_wrong_rewards_trackers_and_prompts_fail_before_loading(checkpoint_name,
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reward_with_trls_arguments_trains_and_evaluates(checkpoint_name, workdir, capsys):
     (workdir / "my_logging.py").write_text(REWARD, encoding="utf-8")
     rewards = ["--reward_funcs", "my_logging.py:logs"]

@@ -369,6 +369,7 @@ def run(folder, resume=False, **settings):
     return folder, model, train(model, tokenizer, TOOL_ROWS, None, config, environment_factory=Counted)
 
 
+@pytest.mark.slow
 def test_run_with_turn_advantages_resumes_to_the_bit(tmp_path):
     expected = run(tmp_path / "whole")
     run(tmp_path / "stopped", max_steps=1)

@@ -148,6 +148,7 @@ def lora_run(folder, resume=False, callback=None, **settings):
     return folder, model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
+@pytest.mark.slow
 def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
     def fail(step, metrics):
         if step == 3:

@@ -129,6 +129,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(trees)
 @settings(max_examples=20)
 def test_outcomes_survive_the_round_trip_through_bytes(tree):

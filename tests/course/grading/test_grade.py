@@ -81,6 +81,7 @@ def test_points_have_the_same_sum_in_every_table_and_page(folder, sandbox, capsy
     assert (folder.parent / "out" / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "Excel needs it"
 
 
+@pytest.mark.slow
 def test_regraded_student_replaces_only_their_own_entry(folder, sandbox, tmp_path, capsys):
     """Bob alone is graded again, into the same folder: the other students stay, and so does the earlier table."""
     run(folder)
@@ -116,6 +117,7 @@ def test_interrupt_ends_grading_and_writes_nothing(folder, sandbox):
     assert not (folder.parent / "out").exists()
 
 
+@pytest.mark.slow
 def test_grading_the_folder_of_one_student_grades_that_student(folder, sandbox, capsys):
     """Without `--output`, the grades of `class/carol` alone go into the folder of the class's grades."""
     run(folder, output=None)

@@ -16,6 +16,7 @@ from grpo_lab.course.grading.package_copy import library_source, make_copy
 PACKAGE = Path(grpo_lab.__file__).parent
 
 
+@pytest.mark.slow
 def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
     make_copy(tmp_path / "copy", all_exercises().values())
     package = tmp_path / "copy" / "grpo_lab"

@@ -4,6 +4,8 @@ import html
 import json
 import re
 
+import pytest
+
 from grpo_lab.course.exercises import find_exercise
 from tests.course.classroom import RIGHT, WRONG_RLOO, file_name, page, rows, run, submit
 
@@ -61,6 +63,7 @@ def test_written_answers_stand_on_one_page_with_the_parts_of_a_full_answer(folde
     assert "the value is no measure of quality" in text
 
 
+@pytest.mark.slow
 def test_class_page_names_each_seed_after_a_regrade(folder, sandbox, tmp_path):
     run(folder, seed=7)
     assert "Seed 7." in page(folder, "class.html")

@@ -207,6 +207,7 @@ def test_trusted_submissions_run_without_a_sandbox(tmp_path, monkeypatch):
     assert graded.failed_cells == {}
 
 
+@pytest.mark.slow
 def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announcement_is_read_late(tmp_path, monkeypatch):
     announced, is_killed = tmp_path / "announced", threading.Event()
     code = "import json, pathlib, time; [print(json.dumps({'cell': n}), flush=True) for n in (2, 3)]; "

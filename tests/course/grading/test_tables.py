@@ -57,6 +57,7 @@ def test_tables_contain_no_spreadsheet_formula(tmp_path, sandbox):
     assert table(tmp_path / "class")[0]["student"] == '\'=HYPERLINK("x")'
 
 
+@pytest.mark.slow
 def test_totals_add_assignments_and_written_answers(folder, sandbox, tmp_path, capsys):
     """Points for words survive a regrade. A missing assignment is remarked, and is not counted as 0 points."""
     second = tmp_path / "second"

@@ -39,6 +39,7 @@ def test_committed_notebook_is_what_the_exercises_give(assignment: Assignment):
     assert b"\r" not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path):
     assert set(RUBRIC) == set(NAMES)
     main(["release", str(tmp_path / "students")])

@@ -300,6 +300,7 @@ def test_chat_refuses_a_missing_problem_or_too_little_room(game, capsys):
     assert "(cut: no room left in 5 tokens" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     words = ["--model", "tiny", "--task", "sums-calculator", "--problem", "2", "--max_new_tokens", "40"]
     assert chat.main(words) == 0

@@ -148,6 +148,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(checkpoint_name, tmp_
     assert refusal_of(train_command.main, *run).endswith("and the name of this folder)")
 
 
+@pytest.mark.slow
 def test_an_interrupted_or_stopped_run_on_trl_resumes_to_the_bit(checkpoint_name, tmp_path):
     """The runs are equal to the bit, with a reference model, several updates per step and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
@@ -278,6 +279,7 @@ def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_lo
         torch.testing.assert_close(loaded(ids).logits, policy.eval()(ids).logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["grpo_lab", "trl"])
 def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, checkpoint_name, tmp_path, capsys):
     pytest.importorskip("peft")

@@ -109,6 +109,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
         assert message in refusal_of(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())

@@ -261,6 +261,7 @@ def with_note(completions, log_extra, **kwargs):
     return [float(len(completion)) for completion in completions]
 
 
+@pytest.mark.slow
 def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path, capsys):
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
     settings = {"max_completion_length": 60, "max_steps": 2, "eval_steps": 2, "precision": "fp32"}
