@@ -4,7 +4,7 @@
 #   PYTHON=python3.12      which Python makes .venv (the first suitable one on the PATH otherwise)
 #   TORCH_BACKEND=cpu      take a small CPU-only torch instead of the default of your system; cu130, auto, ... likewise
 #   LAB_ARGS="--no-browser --port 9000"   more options for JupyterLab
-#   WORKERS=4              how many processes share the tests
+#   WORKERS=4              how many processes share the tests (`make test`: a process a core, from 2 to 8; else 2)
 #   LESSON_LANG=zh_CN      which lessons `make lab` opens, if not those of the machine's language
 #   ONLY="03 05"           which notebooks `make notebooks` builds, if not all
 #   MINUTES=60             how long `make gpu-record` may take
@@ -16,14 +16,19 @@ SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(SUITABLE)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 TORCH_BACKEND ?=
-WORKERS ?= 2
+WORKERS ?=
 MINUTES ?= 60
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 STAMP := .venv/.setup-done
 DEV := .venv/.dev-done
+# `make test` runs a process a core; the long proofs of `make test-all` may need gigabytes each, so two run at a time.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+A_PROCESS_A_CORE = $(shell n=$(CORES); [ $$n -lt 2 ] && n=2; [ $$n -gt 8 ] && n=8; echo $$n)
+DEFAULT_WORKERS = 2
+test: DEFAULT_WORKERS = $(A_PROCESS_A_CORE)
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
-PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assignments --ignore notebooks/zh
+PYTEST = $(PY) -m pytest -n $(or $(WORKERS),$(DEFAULT_WORKERS)) --maxschedchunk 2 --ignore notebooks/assignments --ignore notebooks/zh
 NBMAKE = -p nbmake.pytest_plugin --nbmake --nbmake-timeout 300
 # In forks the notebooks share one import of everything; nbmake, a kernel for each, is what `make test-all` and CI run.
 SYSTEM ?= $(shell uname)
