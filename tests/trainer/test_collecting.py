@@ -427,6 +427,21 @@ def test_turn_advantages_require_rewards_or_states_before_the_first_step(name, a
         train(model, tokenizer, TOOL_ROWS, length_reward, tool_config(advantage=name), **arguments)
 
 
+def test_get_reward_may_return_the_same_numbers_with_every_advantage(monkeypatch):
+    rewards_of_advantages = {}
+    for name, convert in (("group", float), ("group", torch.tensor), ("turn", torch.tensor)):
+        monkeypatch.setattr(Counted, "get_reward", lambda self, convert=convert: convert(Adder.get_reward(self) // 1))
+        rewards_of_advantages[name, convert] = collected(name)[1].rewards.tolist()
+    assert len(set(map(tuple, rewards_of_advantages.values()))) == 1
+
+
+@pytest.mark.parametrize("name", ["group", "turn"])
+def test_get_reward_may_return_no_reward_beyond_the_limit(monkeypatch, name):
+    monkeypatch.setattr(Counted, "get_reward", lambda self: 1e20)
+    with pytest.raises(InputError, match=r"Counted.* returned float 1e[+]20.*; expected a number of at most 1e[+]15"):
+        collected(name)
+
+
 @pytest.mark.parametrize(("method", "value"), [("get_state", [1]), ("get_reward", math.nan), ("get_reward", "much")])
 def test_turn_rewards_and_states_of_wrong_type_are_refused(monkeypatch, method, value):
     monkeypatch.setattr(Counted, method, lambda self: value)
