@@ -286,7 +286,7 @@ def _mistakes_that_cover(attempt: Attempt, agree: _Agree) -> dict[Mistake, tuple
     explained = {mistake: _explained_cases(mistake, attempt, failing, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
     unexplained = set(failing)
-    while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
+    while unexplained and explained and len(chosen) < _MAX_NAMED_MISTAKES:
         best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
         if not unexplained & explained[best]:
             break
