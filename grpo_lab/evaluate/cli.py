@@ -89,7 +89,7 @@ def _evaluate_model(
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=turn_limits.max_tool_calling_iterations,
-        tool_timeout=turn_limits.tool_timeout_override,
+        tool_timeout=turn_limits.tool_timeout,
     )
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")

@@ -122,7 +122,7 @@ def make_plan(options: dict) -> RunPlan:
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.tool_timeout_override,
+        tool_timeout=config.tool_timeout,
     )
     eval_rows = None if config.eval_steps is None else task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
     model_config, tokenizer = load_config_and_tokenizer(options["model"], device.type)

@@ -214,6 +214,8 @@ def test_the_limit_of_turns_holds_in_the_environment_of_a_task(checkpoint_name, 
     save_run(out, task="sums-calculator", max_tool_calling_iterations=2)
     assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
     assert evaluated_with.pop()[1]["environment"].max_turns == 3
+    save_run(out, task="sums-calculator", tool_timeout=30.0)  # the default of an earlier version
+    assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
 
 
 def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits(

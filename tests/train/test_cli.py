@@ -301,6 +301,17 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
     assert ["eval/reward" in metrics for metrics in metrics_in(workdir / "out")] == [False, False, True]
 
 
+def test_the_former_default_of_tool_timeout_in_a_saved_file_counts_as_none(workdir):
+    (workdir / "old").mkdir()
+    saved = {"model": "tiny", "task": "sums-calculator", "tool_timeout": 30.0, "max_completion_length": 64}
+    (workdir / "old/grpo_config.json").write_text(json.dumps(saved), encoding="utf-8")
+    options = train_command.read_options(["--resume_from_checkpoint", "old"])
+    assert options["task"] == "sums-calculator" and "tool_timeout" not in options
+    options = train_command.read_options(["--resume_from_checkpoint", "old", "--tool_timeout", "30"])
+    assert options["tool_timeout"] == 30.0
+    assert train_command.main(["--config", "old", "--dry_run"]) == 0
+
+
 def test_a_run_resumed_with_its_own_checkpoint_still_names_the_model_that_it_began_with(checkpoint_name, workdir):
     """The run removes old checkpoints, so the next resuming would not find the one that was typed."""
     assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]) == 0
