@@ -66,7 +66,7 @@ def test_evaluate_command_prints_one_json_object_to_stdout(checkpoint_name, caps
 def test_evaluate_command_defaults_to_held_out_sums(checkpoint_name, evaluated_with, monkeypatch):
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
-        assert main(["--model", checkpoint_name, *words]) == 0
+        assert main(["--model", checkpoint_name, "--system_prompt", "none", *words]) == 0
         rows, keywords = evaluated_with.pop()
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
