@@ -1,8 +1,9 @@
 """Decoding token by token with a key-value cache, on any device; `CpuDecoder` does it with less work on a CPU.
 
-`Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
-log-probability. No row leaves before all rows have ended, and attention reads all columns of the cache; a mask hides
-the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the step as a CUDA graph.
+`Decoder` is the loop of every sampler but the one that calls `generate` of transformers: read the last token of each
+row, draw the next token, record its log-probability. No row leaves before all rows have ended, and attention reads all
+columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the
+step as a CUDA graph.
 
 `CpuDecoder` draws from the same distributions. A step that reads 32 tokens takes a CPU half as long as one that reads
 64. So rows that have drawn the same tokens so far share one prefix until they part, and rows that have ended leave.
@@ -221,10 +222,10 @@ class Decoder:
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
-        """Draw the next token of every row from the distribution after its prefix.
+        """Draw the next token of every row of a whole rollout from the distribution after its prefix.
 
-        This class always draws a whole rollout. Parts (`num_rollout_rows`) are needed on a GPU only; `CpuDecoder` can
-        draw them, too, so that a test without a GPU compares the parts with the whole.
+        A part of a rollout (`num_rollout_rows`) would get other random numbers here than its rows get in the whole
+        rollout; the subclasses draw those of the whole.
         """
         if pi.isnan().any():
             raise RunError(NOT_FINITE)
@@ -303,6 +304,10 @@ class CpuDecoder(Decoder):
         return head_logits(hidden[:, -1], head.weight)
 
     def run(self, max_steps: int) -> int:
+        """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken.
+
+        Between two steps, `regroup_rows` changes the rows and prefixes. A step reads only columns that are written.
+        """
         for steps in range(1, max_steps + 1):
             if steps > 1:
                 self.regroup_rows()
