@@ -137,7 +137,11 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """
     plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
-    are_finite = all(isinstance(weight, numbers.Real) and -MAX_FLOAT32 <= weight <= MAX_FLOAT32 for weight in weights)
+    # mypy knows no comparison of a float with `numbers.Real`.
+    are_finite = all(
+        isinstance(weight, numbers.Real) and -MAX_FLOAT32 <= weight <= MAX_FLOAT32  # type: ignore[operator]
+        for weight in weights
+    )
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}, in float32")
