@@ -137,15 +137,15 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """
     plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
-    # mypy knows no comparison of a float with `numbers.Real`.
-    are_finite = all(
-        isinstance(weight, numbers.Real) and -MAX_FLOAT32 <= weight <= MAX_FLOAT32  # type: ignore[operator]
-        for weight in weights
-    )
+    are_finite = all(map(_is_finite_in_float32, weights))
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}, in float32")
     return weights
+
+
+def _is_finite_in_float32(weight: Any) -> bool:
+    return isinstance(weight, numbers.Real) and weight <= MAX_FLOAT32 and not weight < -MAX_FLOAT32
 
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:

@@ -209,7 +209,7 @@ def test_the_largest_rewards_still_have_a_finite_spread():
 @pytest.mark.parametrize(
     ("rewards", "weights", "total"),
     [
-        ([[0.0, 1e15, 0.0]], [1e6], "1e[+]21"),  # its square overflows in a standard deviation
+        ([[0.0, 1e15, 0.0]], [1e6], "1e[+]21"),  # a standard deviation overflows
         ([[0.0, -1e15, 0.0]], [1e30], "-inf"),
         ([[0.0, 1e15, 0.0], [0.0, 1e15, 0.0]], [1e30, -1e30], "nan"),
         ([[0.0, 1e15, 0.0], [0.0, 1e15, 0.0]], None, "2e[+]15"),
