@@ -25,7 +25,7 @@ class RewardBatch(NamedTuple):
     has_reward: Bool[Tensor, "P G"]  # False for a completion to which no reward applies
     turn_mask: Bool[Tensor, "P G K"] | None = None  # True where the episode has a turn
     states: Int[Tensor, "P G K"] | None = None  # an integer for the state in which each turn begins
-    step_rewards: Float[Tensor, "N ..."] | None = None  # all rewards of the step, if this is one of its groups
+    all_rewards: Float[Tensor, "N ..."] | None = None  # all rewards of the step, if this is one of its groups
 
     def rewarded_group(self, p: int) -> "RewardBatch":
         """Return group p as a batch of its own, without the completions to which no reward applies."""
@@ -35,7 +35,7 @@ class RewardBatch(NamedTuple):
             has_reward=rewarded[rewarded][None],
             turn_mask=None if self.turn_mask is None else self.turn_mask[p, rewarded][None],
             states=None if self.states is None else self.states[p, rewarded][None],
-            step_rewards=self.rewards[self.has_reward],
+            all_rewards=self.rewards[self.has_reward],
         )
 
 
@@ -47,8 +47,8 @@ class AdvantageEstimator:
         formula: Function of a `RewardBatch` in which all completions have rewards, and of the settings of the run, a
             `GRPOConfig`. It returns advantages of the shape of the rewards.
         reads: Names of the settings that `formula` reads. A run with this entry refuses any other such setting.
-        smallest_group: Smallest number of completions per prompt. A run with fewer is refused.
-        fewest_rewards: Smallest number of rewards from which the advantages of a group are computed, if some of its
+        min_group_size: Smallest number of completions per prompt. A run with fewer is refused.
+        min_rewards: Smallest number of rewards from which the advantages of a group are computed, if some of its
             completions have no reward.
         per_turn: Whether each turn of an episode has an advantage of its own; the run then needs an environment.
         reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
@@ -57,8 +57,8 @@ class AdvantageEstimator:
 
     formula: Callable[[RewardBatch, Any], Tensor]
     reads: tuple[str, ...] = ()
-    smallest_group: int = 2
-    fewest_rewards: int = 2
+    min_group_size: int = 2
+    min_rewards: int = 2
     per_turn: bool = False
     reads_states: bool = False
     check: Callable[[Any], None] = lambda config: None
@@ -67,7 +67,7 @@ class AdvantageEstimator:
         """Compute the advantages of a step in which some completions may have no reward.
 
         A completion without a reward gets an advantage of zero and enters no baseline: the formula sees only the other
-        completions of its group. A group in which fewer than `fewest_rewards` completions have a reward has no
+        completions of its group. A group in which fewer than `min_rewards` completions have a reward has no
         baseline, and all its advantages are zero. (If G is 1, a completion with a reward is the whole group.)
 
         Args:
@@ -76,10 +76,10 @@ class AdvantageEstimator:
         """
         if batch.has_reward.all():
             return self.formula(batch, config)
-        fewest_rewards = min(self.fewest_rewards, batch.has_reward.shape[1])
+        min_rewards = min(self.min_rewards, batch.has_reward.shape[1])
         advantages = torch.zeros_like(batch.rewards)
         for p, rewarded in enumerate(batch.has_reward):
-            if rewarded.sum() >= fewest_rewards:
+            if rewarded.sum() >= min_rewards:
                 advantages[p, rewarded] = self.formula(batch.rewarded_group(p), config)[0]
         return advantages
 
@@ -87,11 +87,11 @@ class AdvantageEstimator:
 # The following functions pass tensors of the batch and settings to the formulas in formulas.py and turns.py.
 # The batch of an entry with `per_turn` has a `turn_mask`.
 def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    if config.scale_rewards != "batch" or batch.step_rewards is None:
+    if config.scale_rewards != "batch" or batch.all_rewards is None:
         return group_advantages(batch.rewards, config.scale_rewards)
     # The standard deviation of "batch" is that of all rewards of the step, also if this batch is only one of its
     # groups. As in `group_advantages`, it is computed from the differences from the first reward.
-    std = (batch.step_rewards - batch.step_rewards[0]).std()
+    std = (batch.all_rewards - batch.all_rewards[0]).std()
     return group_advantages(batch.rewards, "none") / (std + EPS)
 
 
@@ -119,7 +119,7 @@ ADVANTAGES = {
     "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",)),
     "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards)),
     "best_of_group": AdvantageEstimator(lambda batch, config: best_of_group(batch.rewards)),
-    "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), smallest_group=1, fewest_rewards=1),
+    "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), min_group_size=1, min_rewards=1),
     "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
     "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),
     "gigpo": AdvantageEstimator(

@@ -455,7 +455,7 @@ def _check_sizes(config: GRPOConfig) -> None:
     G = config.num_generations
     batch = config.generation_batch_size
     update = config.update_batch_size
-    smallest = ADVANTAGES[config.advantage].smallest_group
+    smallest = ADVANTAGES[config.advantage].min_group_size
     _require(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
     _require(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
     product = "per_device_train_batch_size * gradient_accumulation_steps"

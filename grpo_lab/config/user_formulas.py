@@ -78,7 +78,7 @@ def _advantage_entry(name: str, value: Any) -> AdvantageEstimator:
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
     formula = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
-    return AdvantageEstimator(formula, settings_read, smallest_group=1)
+    return AdvantageEstimator(formula, settings_read, min_group_size=1)
 
 
 def user_function(setting: str, name: str) -> Callable | None:

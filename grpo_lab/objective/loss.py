@@ -21,22 +21,22 @@ from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_r
 class LossMetrics(dict[str, Float[Tensor, ""]]):
     """The metrics of a loss by name: each a mean over tokens, or over rows.
 
-    `copy` and `|` keep `over_rows`, so a function that wraps a loss can add a metric by `metrics | {"mine": mean}`.
+    `copy` and `|` keep `row_mean_names`, so a function that wraps a loss can add a metric: `metrics | {"mine": mean}`.
 
-    over_rows: Names of the metrics that are means over rows.
+    row_mean_names: Names of the metrics that are means over rows.
     """
 
-    def __init__(self, means: dict[str, Float[Tensor, ""]], over_rows: set[str]):
+    def __init__(self, means: dict[str, Float[Tensor, ""]], row_mean_names: set[str]):
         super().__init__(means)
-        self.over_rows = over_rows
+        self.row_mean_names = row_mean_names
 
     def copy(self) -> "LossMetrics":
-        return LossMetrics(self, set(self.over_rows))
+        return LossMetrics(self, set(self.row_mean_names))
 
     def __or__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
         """Return the metrics of both; those of `other` are means over tokens, unless it is a `LossMetrics`, too."""
-        added_over_rows = other.over_rows if isinstance(other, LossMetrics) else set()
-        return LossMetrics(dict(self) | other, (self.over_rows - other.keys()) | added_over_rows)
+        added_row_mean_names = other.row_mean_names if isinstance(other, LossMetrics) else set()
+        return LossMetrics(dict(self) | other, (self.row_mean_names - other.keys()) | added_row_mean_names)
 
 
 def policy_loss(
@@ -173,12 +173,12 @@ def _means_of_ratio_metrics(ratio_metrics: dict[str, Tensor], mask: Bool[Tensor,
 
     ratio_metrics: The importance ratio and the metrics computed from it, each (B, T) or (B, 1).
     """
-    means, over_rows = {}, set()
+    means, row_mean_names = {}, set()
     for name, values in ratio_metrics.items():
         # If rows have one token, a column may hold a value per row or per token; the level decides.
         if values.shape[1] == 1 and (mask.shape[1] > 1 or level == "sequence"):
-            over_rows.add(name)
+            row_mean_names.add(name)
             means[name] = token_mean(values, torch.ones_like(values, dtype=torch.bool))
         else:
             means[name] = token_mean(values, mask)
-    return LossMetrics(means, over_rows)
+    return LossMetrics(means, row_mean_names)

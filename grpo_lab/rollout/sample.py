@@ -20,7 +20,7 @@ from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.decoder import CpuDecoder, Decoder
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, free_gpu_bytes, parts_that_fit, reusable_bytes
 from grpo_lab.rollout.decoding.sampling_request import (
-    NOT_FINITE,
+    NONFINITE_LOGITS_MESSAGE,
     NOT_FORCED,
     EpisodeTokens,
     Samples,
@@ -274,7 +274,7 @@ class _LogprobRecorder(LogitsProcessor):
         logits = warp(self.sampling, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
         self.log_pi = log_pi = logits.log_softmax(-1)
         if log_pi.isnan().any():
-            raise RunError(NOT_FINITE)
+            raise RunError(NONFINITE_LOGITS_MESSAGE)
         self.entropy.append(entropy_of(log_pi, log_pi.exp()))
         if self.episode_tokens is not None:
             forced = torch.tensor(self.episode_tokens.next_forced_tokens(), device=logits.device)[:, None]

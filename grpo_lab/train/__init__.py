@@ -8,4 +8,4 @@ name, `checks` checks the plan before weights are loaded (and reports on a plan 
 
 from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
-from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, make_task_and_config
+from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, resolve_options

@@ -113,12 +113,12 @@ def make_plan(options: dict) -> RunPlan:
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_and_config = make_task_and_config(
+    resolved = resolve_options(
         options, num_parameters, device.type, for_bundled_model=is_bundled_model(options["model"], device.type)
     )
-    task_spec = task_and_config.task_spec
-    rows = task_spec.rows("train", None, task_and_config.config.seed)
-    config = convert_to_steps(task_and_config.config, options, len(rows))
+    task_spec = resolved.task_spec
+    rows = task_spec.rows("train", None, resolved.config.seed)
+    config = with_epochs_as_steps(resolved.config, options, len(rows))
     environment = make_environment(
         task_spec.task,
         tools=tools,
@@ -141,7 +141,7 @@ def make_plan(options: dict) -> RunPlan:
         options=options,
         task_spec=task_spec,
         inputs=inputs,
-        defaults=task_and_config.defaults,
+        defaults=resolved.defaults,
         engine=engine,
         device=device,
         num_parameters=num_parameters,
@@ -150,11 +150,11 @@ def make_plan(options: dict) -> RunPlan:
 
 
 @dataclass(frozen=True)
-class TaskAndConfig:
+class ResolvedOptions:
     """The task and the settings of a run, before its rows are read.
 
     task_spec: The task, its rewards and its system prompt.
-    config: The whole configuration, except for the settings of `convert_to_steps`.
+    config: The whole configuration, except for the settings of `with_epochs_as_steps`.
     defaults: The settings of `config` that were not given, as `default_settings` chose them.
     """
 
@@ -163,9 +163,9 @@ class TaskAndConfig:
     defaults: dict
 
 
-def make_task_and_config(
+def resolve_options(
     options: dict, num_parameters: int, device_type: str, *, for_bundled_model: bool = False
-) -> TaskAndConfig:
+) -> ResolvedOptions:
     """Look up the task and the rewards that the options name, and fill in default settings.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
@@ -186,10 +186,10 @@ def make_task_and_config(
         if name in options and setting in options:
             raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
-    return TaskAndConfig(task_spec, config, defaults)
+    return ResolvedOptions(task_spec, config, defaults)
 
 
-def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
+def with_epochs_as_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
     """Return the configuration with `num_train_epochs` and `warmup_ratio` converted to numbers of steps.
 
     An epoch has as many steps as there are whole batches of prompts in the rows, as in TRL, and at least one step.

@@ -56,7 +56,7 @@ class Experience:
         """Yield consecutive parts of `size` rows; the last part may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    def has_gradient(self, *, every_row: bool) -> Bool[Tensor, " B"]:
+    def rows_with_gradient(self, *, every_row: bool) -> Bool[Tensor, " B"]:
         """Return True for each row with a gradient: one with a token in the loss and an advantage other than zero.
 
         every_row: Whether a row has a gradient whatever its advantage, because of a KL term or an entropy bonus

@@ -124,7 +124,7 @@ def update(
     clock = clock or Clock(model.device)
     metrics_of_updates: list[dict] = []
     experience_of_first_update = experience
-    has_gradient = experience.has_gradient(every_row=config.needs_every_row)
+    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
@@ -156,7 +156,7 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    has_gradient = experience.has_gradient(every_row=config.needs_every_row)
+    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
     if experience.old_logp is not None:
         # Rows without gradient get log-probabilities of 0 below. So their ratio is 1, whatever `old_logp` the caller
         # has put in: they count as 1 in the metric "ratio", and in the clip ratios as not clipped, as in TRL.

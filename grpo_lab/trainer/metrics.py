@@ -44,13 +44,15 @@ class _MicrobatchMetrics(NamedTuple):
     """The contribution of a micro-batch to the metrics of its update; its tensors are on the device."""
 
     means: dict[str, Float[Tensor, ""]]  # metrics that `policy_loss` returned
-    over_rows: set[str]  # names of those that are means over rows; the others are means over tokens
+    row_mean_names: set[str]  # names of those that are means over rows; the others are means over tokens
     num_rows: int
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_logp_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
-    differing_and_all_tokens: Int[Tensor, "2"]  # numbers of tokens that differ by more than LOGP_TOLERANCE, and of all
-    trained_and_all_reply_tokens: Int[Tensor, "2"] | None  # reply tokens in the loss, and all; None: no environment
+    num_differing_tokens: Int[Tensor, ""]  # number of computed tokens that differ by more than LOGP_TOLERANCE
+    num_computed_tokens: Int[Tensor, ""]
+    num_trained_reply_tokens: Int[Tensor, ""] | None  # number of reply tokens in the loss; None: no environment
+    num_reply_tokens: Int[Tensor, ""] | None
 
 
 class UpdateMetrics:
@@ -92,17 +94,20 @@ class UpdateMetrics:
             raise InputTypeError("microbatch_metrics", microbatch_metrics, expected)
         computed = microbatch.loss_mask & has_gradient[:, None]
         logp_difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
+        num_trained_reply_tokens, num_reply_tokens = _count_reply_tokens(microbatch)
         differs = ~(logp_difference <= LOGP_TOLERANCE)  # also where the difference is NaN
         self._microbatches.append(
             _MicrobatchMetrics(
                 means={name: torch.as_tensor(value).to(loss) for name, value in microbatch_metrics.items()},
-                over_rows=microbatch_metrics.over_rows,
+                row_mean_names=microbatch_metrics.row_mean_names,
                 num_rows=len(microbatch),
                 token_share=microbatch.loss_mask.sum() / self.num_items,
                 loss=loss.detach(),
                 max_logp_difference=logp_difference.max(),
-                differing_and_all_tokens=torch.stack([differs.sum(), computed.sum()]),
-                trained_and_all_reply_tokens=_trained_and_all_reply_tokens(microbatch),
+                num_differing_tokens=differs.sum(),
+                num_computed_tokens=computed.sum(),
+                num_trained_reply_tokens=num_trained_reply_tokens,
+                num_reply_tokens=num_reply_tokens,
             )
         )
 
@@ -121,35 +126,40 @@ class UpdateMetrics:
         for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
             combined["loss"] += loss
             for name, mean in zip(metrics.means, means, strict=True):
-                weight = metrics.num_rows / num_rows if name in metrics.over_rows else token_share
+                weight = metrics.num_rows / num_rows if name in metrics.row_mean_names else token_share
                 means_of_update[name] = means_of_update.get(name, 0.0) + mean * weight
-        combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([m.differing_and_all_tokens for m in self._microbatches])
-        counts_or_none = [m.trained_and_all_reply_tokens for m in self._microbatches]
-        reply_counts = [counts for counts in counts_or_none if counts is not None]
+        combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens(
+            [(metrics.num_differing_tokens, metrics.num_computed_tokens) for metrics in self._microbatches]
+        )
+        reply_counts = [
+            (metrics.num_trained_reply_tokens, metrics.num_reply_tokens)
+            for metrics in self._microbatches
+            if metrics.num_trained_reply_tokens is not None and metrics.num_reply_tokens is not None
+        ]
         if reply_counts:
             combined[FRAC_TRAINED_REPLIES] = _share_of_tokens(reply_counts)
         return merge_metrics(combined, means_of_update)
 
 
-def _trained_and_all_reply_tokens(microbatch: Experience) -> Int[Tensor, "2"] | None:
+def _count_reply_tokens(microbatch: Experience) -> tuple[Int[Tensor, ""], Int[Tensor, ""]] | tuple[None, None]:
     """Count the tokens of the environment's replies that enter the loss, and all of them; None: no environment."""
     if microbatch.rollout.episodes is None:
-        return None
+        return None, None
     reply_lengths = [episode.num_reply_tokens for episode in microbatch.rollout.episodes]
     reply_tokens = torch.tensor(reply_lengths, device=microbatch.loss_mask.device)
     # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably lost that
     # mask.
     policy_tokens = microbatch.rollout.mask.sum(-1) - reply_tokens
     surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
-    return torch.stack([surplus.sum(), reply_tokens.sum()])
+    return surplus.sum(), reply_tokens.sum()
 
 
-def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
+def _share_of_tokens(counts: list[tuple[Int[Tensor, ""], Int[Tensor, ""]]]) -> float:
     """Return the share of the counted tokens among all tokens of the micro-batches; 0 if there are no tokens.
 
     counts: The number of counted tokens and the number of all tokens, for each micro-batch.
     """
-    counted, total = torch.stack(counts).sum(0).tolist()
+    counted, total = torch.stack([torch.stack(pair) for pair in counts]).sum(0).tolist()
     return counted / max(total, 1)
 
 
@@ -262,15 +272,15 @@ class Clock:
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
         self.read = read or partial(synchronized_time, device)
         self.totals: dict[str, float] = {}
-        self._inner = 0.0  # the part spent in phases nested in the current one
+        self._nested_seconds = 0.0  # the part spent in phases nested in the current one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        outer, self._inner = self._inner, 0.0
+        outer, self._nested_seconds = self._nested_seconds, 0.0
         started = self.read()
         try:
             yield
         finally:
-            passed = self.read() - started
-            self.totals[name] = self.totals.get(name, 0.0) + passed - self._inner
-            self._inner = outer + passed
+            elapsed = self.read() - started
+            self.totals[name] = self.totals.get(name, 0.0) + elapsed - self._nested_seconds
+            self._nested_seconds = outer + elapsed

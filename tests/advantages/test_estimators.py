@@ -37,14 +37,14 @@ def test_the_formula_gets_the_rewards_turns_and_states_of_one_group_without_miss
     (group,) = batches  # the second group has a single reward
     assert group.rewards.tolist() == [[[1, 2], [3, 4]]] and group.has_reward.tolist() == [[True, True]]
     assert torch.equal(group.turn_mask, turn_mask[:1, ::2]) and torch.equal(group.states, states[:1, ::2])
-    assert group.step_rewards.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert group.all_rewards.tolist() == [[1, 2], [3, 4], [5, 6]]
     entry.compute(batch._replace(turn_mask=None, states=None), None)
     assert (batches[1].turn_mask, batches[1].states) == (None, None)
 
 
 def test_a_group_of_one_completion_is_computed_although_another_group_has_no_reward():
     rewards = torch.tensor([[1.0], [0.0], [math.nan]])
-    entry = AdvantageEstimator(lambda batch, config: batch.rewards - 0.5, smallest_group=1)
+    entry = AdvantageEstimator(lambda batch, config: batch.rewards - 0.5, min_group_size=1)
     assert computed_advantages(entry, rewards).tolist() == [[0.5], [-0.5], [0.0]]
 
 

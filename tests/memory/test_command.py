@@ -145,7 +145,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
-        planned = train.make_task_and_config(arguments, parameters, "cuda")
+        planned = train.resolve_options(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
         for name in command.PLANNED_SETTINGS + tuple(planned.defaults):

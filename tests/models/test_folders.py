@@ -192,7 +192,7 @@ def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(m
 
 def test_the_bundled_model_is_known_by_its_shape_and_vocabulary_and_not_by_its_size(tiny, checkpoint, tmp_path):
     model, tokenizer = tiny
-    model.get_input_embeddings().weight.data.mul_(1.5)  # as if it had been trained
+    model.get_input_embeddings().weight.data.mul_(1.5)  # a trained model has other weights
     model.save_pretrained(tmp_path / "trained")
     tokenizer.save_pretrained(tmp_path / "trained")
     assert folders.is_bundled_model("tiny") and folders.is_bundled_model(tmp_path / "trained")

@@ -61,7 +61,7 @@ def test_metrics_of_rows_with_one_token_are_those_of_the_padded_rows(loss_type, 
         torch.nn.functional.pad(x, (0, 1)) for x in (logp, mask, old, ref)
     )
     padded = policy_loss(padded_logp, advantages, padded_mask, padded_old, padded_ref, **keywords)[1]
-    assert metrics == padded and metrics.over_rows == padded.over_rows
+    assert metrics == padded and metrics.row_mean_names == padded.row_mean_names
     expected_ratio = math.exp(0.5) if level == "token" else (math.exp(0.5) + 1) / 2
     assert metrics["ratio"].item() == pytest.approx(expected_ratio)
 

@@ -77,7 +77,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return train_command.make_task_and_config(parse(*arguments), parameters, device_type).config
+    return train_command.resolve_options(parse(*arguments), parameters, device_type).config
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    planned = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
+    planned = train_command.resolve_options(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
     assert replace(planned.config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert planned.task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
@@ -375,7 +375,7 @@ def test_a_typed_batch_replaces_that_of_a_file_with_its_micro_batch(checkpoint_n
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = train_command.make_task_and_config(options, parameters, "cpu").config
+        config = train_command.resolve_options(options, parameters, "cpu").config
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 

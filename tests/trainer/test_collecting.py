@@ -109,7 +109,7 @@ def test_completions_without_any_reward_are_left_out_of_every_comparison():
         experience = make_experience(ragged_experience([2] * 8).rollout, rewards, make_config(**settings))
         expected = [first[0], 0, first[1], first[2], 0, 0, alone, 0]
         assert experience.advantages.tolist() == pytest.approx(expected, abs=1e-5), settings
-        assert experience.has_gradient(every_row=False).tolist() == [x != 0 for x in expected]
+        assert experience.rows_with_gradient(every_row=False).tolist() == [x != 0 for x in expected]
         assert torch.equal(experience.advantages, compute_advantages(rewards, make_config(**settings)))
 
 

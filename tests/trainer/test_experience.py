@@ -11,8 +11,8 @@ from tests.support.small_policy import make_config, make_exact, make_policy, rag
 
 def test_rows_have_a_gradient_by_their_advantage_and_their_tokens():
     experience = ragged_experience([2, 0, 3, 1], inactive=(2,))
-    assert experience.has_gradient(every_row=False).tolist() == [True, False, False, True]
-    assert experience.has_gradient(every_row=True).tolist() == [True, False, True, True]
+    assert experience.rows_with_gradient(every_row=False).tolist() == [True, False, False, True]
+    assert experience.rows_with_gradient(every_row=True).tolist() == [True, False, True, True]
 
 
 def test_a_selection_of_rows_selects_every_field():
@@ -72,7 +72,7 @@ def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient
     """The plan of the memory relies on this."""
     experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
     config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_policy()[0]
-    order = cheapest_order(model, experience.rollout, experience.has_gradient(every_row=config.needs_every_row))
+    order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(every_row=config.needs_every_row))
     for part in order.split(4):
         assert len(experience.rollout.prompt_of_row[part].unique()) == 1
 

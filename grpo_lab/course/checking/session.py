@@ -10,7 +10,7 @@ from grpo_lab.course.checking.cell_history import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
-from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, without_body
+from grpo_lab.course.checking.stand_ins import library_stand_ins, without_body, without_stand_ins
 from grpo_lab.course.checking.verdict import STYLES, Part, PartKind, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, exercises_of_notebook, find_exercise
@@ -82,7 +82,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     if mismatch := CELL_HISTORY.mismatch(function):
         verdict = mismatch_verdict(exercise, mismatch)
     else:
-        with suspended():
+        with without_stand_ins():
             expected_outcomes(exercise, seed)  # computed before the student's code can change anything
             with library_stand_ins(function, exercise) as undefined_names, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)

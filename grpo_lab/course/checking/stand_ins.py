@@ -87,7 +87,7 @@ class using:
 
 
 @contextmanager
-def suspended() -> Iterator[None]:
+def without_stand_ins() -> Iterator[None]:
     """Restore the library's functions for the length of a block, as if no `using` were active."""
     blocks = _active[:]
     for block in reversed(blocks):

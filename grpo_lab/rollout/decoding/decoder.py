@@ -34,7 +34,7 @@ from grpo_lab.rollout.decoding.cache import (
     order_keeping_parents,
 )
 from grpo_lab.rollout.decoding.sampling_request import (
-    NOT_FINITE,
+    NONFINITE_LOGITS_MESSAGE,
     NOT_FORCED,
     EpisodeTokens,
     Samples,
@@ -99,7 +99,8 @@ class Decoder:
         self.sequences = zeros(num_rows, spec.num_columns)
         self.logp = zeros(num_rows, spec.num_columns, dtype=torch.float32)
         self.entropy = zeros(num_rows, spec.num_columns, dtype=torch.float32)
-        self.forced = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
+        # The next token of the environment's reply, if the row is in one:
+        self.forced_token = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED
 
         # The rows that are drawn, one entry per row; a subclass drops rows that have ended:
         self.rows = torch.arange(num_rows, device=model.device)  # their numbers
@@ -108,9 +109,9 @@ class Decoder:
 
         # What the model reads, one entry per prefix:
         self.representative_row = self.rows[::rows_per_prefix]  # number of one row that has this prefix
-        self.token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
+        self.last_token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
         self.position = zeros(num_prefixes, 1)  # position of that token
-        self.visible = zeros(num_prefixes, spec.num_columns, dtype=torch.bool)  # True at columns that may be read
+        self.readable_columns = zeros(num_prefixes, spec.num_columns, dtype=torch.bool)
 
         # The rollout that these rows are a part of, if they are:
         self.num_rollout_rows = spec.num_rollout_rows or num_rows
@@ -158,20 +159,21 @@ class Decoder:
             first_row: Number of the first of these rows in the rollout that they are a part of.
         """
         if self.rows_in_rollout is not None:
-            self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
+            numbers = torch.arange(len(self.rows_in_rollout), device=self.last_token.device)
+            self.rows_in_rollout.copy_(numbers + first_row)
         num_prompts, prompt_length = prompts.ids.shape
         prefixes_per_prompt = len(self.representative_row) // num_prompts
         self.sequences.fill_(self.spec.pad_token_id)
         self.sequences[:, :prompt_length] = prompts.ids.repeat_interleave(len(self.rows) // num_prompts, 0)
         is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
-        self.token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
-        self.visible.zero_()
-        self.visible[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
+        self.last_token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
+        self.readable_columns.zero_()
+        self.readable_columns[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.write_column.fill_(prompt_length - 1)
         self.done.zero_()
-        if self.forced is not None:
-            self.forced.fill_(NOT_FORCED)
+        if self.forced_token is not None:
+            self.forced_token.fill_(NOT_FORCED)
         self.cache.load(prompt_cache, prefixes_per_prompt)
 
     @torch.no_grad()
@@ -188,19 +190,19 @@ class Decoder:
             self.update_episodes()
             if self.done.all():
                 return steps
-            self.token = next_token.unsqueeze(1)
+            self.last_token = next_token.unsqueeze(1)
         return max_steps
 
     @torch.no_grad()
     def step(self) -> Int[Tensor, " B"]:
         """Read the last token of every prefix; draw, record and return the next token of every row."""
-        self.visible.index_fill_(1, self.write_column, True)
+        self.readable_columns.index_fill_(1, self.write_column, True)
         log_pi = self._logits().log_softmax(-1)
         pi = log_pi.exp()  # computed once, for the draw and for the entropy
         next_token = self.draw(log_pi, pi)
-        if self.forced is not None:
-            forced = self.forced[self.rows]
-            next_token = torch.where(forced == NOT_FORCED, next_token, forced)
+        if self.forced_token is not None:
+            forced_token = self.forced_token[self.rows]
+            next_token = torch.where(forced_token == NOT_FORCED, next_token, forced_token)
         self.write_column.add_(1)
         self.position.add_(1)
         token_index = (self.rows, self.write_column)
@@ -216,9 +218,9 @@ class Decoder:
 
         This waits for the device. Without an environment there is nothing to do.
         """
-        if self.episode_tokens is not None and self.forced is not None:
+        if self.episode_tokens is not None and self.forced_token is not None:
             self.episode_tokens.append(self.rows.tolist(), self.sequences[self.rows, self.write_column].tolist())
-            self.forced.copy_(torch.tensor(self.episode_tokens.next_forced_tokens()))
+            self.forced_token.copy_(torch.tensor(self.episode_tokens.next_forced_tokens()))
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
@@ -228,7 +230,7 @@ class Decoder:
         rollout; the subclasses draw those of the whole.
         """
         if pi.isnan().any():
-            raise RunError(NOT_FINITE)
+            raise RunError(NONFINITE_LOGITS_MESSAGE)
         return pi.multinomial(1)[:, 0]
 
     def read_samples(self, prompt_length: int, steps: int) -> Samples:
@@ -252,7 +254,7 @@ class Decoder:
             # The policy may give a token of the environment any probability, even zero.
             checked_logp = self.logp[:, prompt_length:end_column][policy_mask]
         if not checked_logp.isfinite().all():
-            raise RunError(NOT_FINITE)
+            raise RunError(NONFINITE_LOGITS_MESSAGE)
         return Samples(
             self.sequences[:, :end_column],
             self.logp[:, prompt_length:end_column],
@@ -265,19 +267,20 @@ class Decoder:
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding_mode(self.model):
             logits = self._forward(keywords)
-        ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
+        sequences = self.sequences.index_select(0, self.representative_row)
+        ids = torch.where(self.readable_columns, sequences, self.last_token)
         return warp(self.spec.sampling, ids, logits.float())
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         """Return the model's logits after the last token of each prefix."""
-        out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
+        out = functional_call(self.model, self.autocast_weights, (self.last_token,), keywords, tie_weights=False)
         return out.logits[:, -1]
 
     def _attention_mask(self) -> Float[Tensor, "M 1 R S"]:
         """Return the attention mask of one step, 0 or minus infinity, computed once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
-        visible = self.visible[:, None, None, : self.cache.num_read_columns].expand(-1, -1, heads_per_key, -1)
+        visible = self.readable_columns[:, None, None, : self.cache.num_read_columns].expand(-1, -1, heads_per_key, -1)
         mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
         return mask.masked_fill_(~visible, -torch.inf)
 
@@ -300,7 +303,7 @@ class CpuDecoder(Decoder):
         is_plain = type(head) is torch.nn.Linear and head.bias is None and not self.autocast_weights
         if not (is_large and is_plain):
             return super()._forward(keywords)
-        hidden = self.model.base_model(self.token, **keywords).last_hidden_state
+        hidden = self.model.base_model(self.last_token, **keywords).last_hidden_state
         return head_logits(hidden[:, -1], head.weight)
 
     def run(self, max_steps: int) -> int:
@@ -329,10 +332,10 @@ class CpuDecoder(Decoder):
         if isinstance(self.cache, PreallocatedCache):
             order = order_keeping_parents(new_prefixes // vocab_size)
             new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
-        parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
+        parent, self.last_token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
         self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
         if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
-            self.position, self.visible = self.position[parent], self.visible[parent]
+            self.position, self.readable_columns = self.position[parent], self.readable_columns[parent]
             self.cache.continue_prefixes(parent)
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:

@@ -80,7 +80,7 @@ class GraphDecoder(Decoder):
 
     def step(self) -> Int[Tensor, " B"]:
         next_token = super().step()
-        self.token.copy_(next_token.unsqueeze(1))
+        self.last_token.copy_(next_token.unsqueeze(1))
         return next_token
 
     def draw(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -104,7 +104,7 @@ class GraphDecoder(Decoder):
             self.logp,
             self.entropy,
             self.sequences,
-            self.visible,
+            self.readable_columns,
         ]
         noise_rows = 0 if self.rows_in_rollout is None else self.num_rollout_rows  # a part draws the noise of all rows
         logits_bytes = 4 * self.model.config.vocab_size * (CAPTURED_LOGITS * len(self.rows) + noise_rows)

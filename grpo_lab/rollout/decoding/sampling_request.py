@@ -24,7 +24,7 @@ from transformers.generation import (
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.rollout import EncodedPrompts
 
-NOT_FINITE = (
+NONFINITE_LOGITS_MESSAGE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
     "bounds in training (look at learning_rate, and go on from an earlier checkpoint)"
 )

@@ -83,9 +83,11 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
 
 def one_prefix_per_row(decoder):
     """Stands in for `regroup_rows`: each row keeps a prefix of its own until all rows have ended."""
-    decoder.token = decoder.sequences[:, decoder.write_column]
+    decoder.last_token = decoder.sequences[:, decoder.write_column]
     if len(decoder.position) < len(decoder.rows):
-        decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
+        decoder.position, decoder.readable_columns = (
+            x[decoder.prefix_index] for x in (decoder.position, decoder.readable_columns)
+        )
         decoder.cache.continue_prefixes(decoder.prefix_index)
         decoder.prefix_index = decoder.representative_row = decoder.rows
 

@@ -158,7 +158,7 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda").config
+    config = train_command.resolve_options(settings_for_trl, 10**7, "cuda").config
     trl_settings.check_settings(config)
     table = trl_settings.differences_table(config, changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -167,4 +167,4 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda").config)
+        trl_settings.check_settings(train_command.resolve_options(typed, 10**7, "cuda").config)
