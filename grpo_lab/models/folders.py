@@ -1,4 +1,8 @@
-"""Find the folder of a model by its name: the shipped model, the caches of two hubs, or a download."""
+"""Find the folder of a model by its name, and read from its files whether it is complete and how large it is.
+
+The folder is that of the shipped model, one in the caches of two hubs, or a download (`find_folder`). An adapter has a
+base model, whose folder is found as well. `missing_or_damaged` and `count_parameters` read files of a folder.
+"""
 
 import contextlib
 import json
