@@ -1,4 +1,4 @@
-"""Errors of wrong arguments, which name the argument, its value and what is expected; and the checks that raise them."""
+"""Errors of wrong arguments, which name the argument, its value and what is expected; and checks that raise them."""
 
 import re
 import sys
