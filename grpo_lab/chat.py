@@ -18,7 +18,6 @@ import torch
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
 from grpo_lab.command_options import add_options
-from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.task_spec import TaskSpec, make_task_spec
 from grpo_lab.tasks import as_text
@@ -97,14 +96,13 @@ def _find_problem(args: Namespace) -> tuple[TaskSpec, dict]:
 
     The prompt of the problem has the system prompt of training or of --system.
     """
-    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.folders import is_bundled_model
 
-    has_tiny_model = is_tiny(count_parameters(args.model))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data_options = {name: getattr(args, name) for name in DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, for_tiny_model=has_tiny_model, **system, **data_options)
+    task_spec = make_task_spec(args.task, for_bundled_model=is_bundled_model(args.model), **system, **data_options)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")

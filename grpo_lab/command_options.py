@@ -33,6 +33,7 @@ from grpo_lab.base.option import (
 )
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.lora import LORA_OPTIONS
+from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.rewards.named import REWARD_FUNCTIONS, short_name
 from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.task_spec import TASK_OPTIONS
@@ -224,7 +225,7 @@ def read_settings(file: Path) -> dict:
         raise InputError("config", file, problem=f"is {str(file)!r}, which is not YAML: {error}") from None
     if not isinstance(content, dict) or all(value is None for value in content.values()):
         raise InputError("config", str(file), "expected a file with lines such as `beta: 0.04`")
-    return content
+    return without_default_tool_timeout(content) if file.name == SETTINGS_FILE else content
 
 
 class SettingsLoader(yaml.SafeLoader):

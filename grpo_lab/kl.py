@@ -64,8 +64,8 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     It needs the logits of both models for every word: V numbers per token, whereas the estimators need one.
 
     Args:
-        logits: The logits of the policy: finite numbers of any size; large ones do not overflow. A word whose
-            probability is zero in floating point, under either policy, causes neither NaN nor infinity.
+        logits: The logits of the policy: finite numbers, large ones too if the differences between those of a token are
+            finite. A word whose probability is zero in floating point, under either policy, causes no NaN or infinity.
         ref_logits: The logits of the reference, under the same conditions. The gradient flows into both arguments.
 
     Returns:

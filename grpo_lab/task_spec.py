@@ -72,7 +72,7 @@ class TaskSpec:
     system_prompt: The text of the system message; None for no message.
     replaces_system_prompt: Whether the system prompt replaces the system messages that rows already have.
     has_plain_prompts: Whether the prompts are plain texts instead of lists of chat messages.
-    for_tiny_model: Whether the model counts as tiny (`is_tiny`).
+    for_bundled_model: Whether the model is the bundled tiny model, or trained from it (`is_bundled_model`).
     """
 
     task: Task
@@ -82,7 +82,7 @@ class TaskSpec:
     system_prompt: str | None
     replaces_system_prompt: bool
     has_plain_prompts: bool = False
-    for_tiny_model: bool = False
+    for_bundled_model: bool = False
 
     def rows(self, split: str, n: int | None, seed: int) -> Sequence[Row]:
         """Return problems of a split with the system prompt, after checking the columns that the rewards need.
@@ -108,7 +108,7 @@ class TaskSpec:
         return with_system(rows, self.system_prompt, self.replaces_system_prompt)
 
     def description_lines(self, rows: Rows) -> list[str]:
-        """Describe the rewards, the prompt and the user's data; warn of problems that the tiny model cannot solve."""
+        """Describe rewards, prompt and the user's data; warn of problems that the bundled model cannot solve."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
         first_prompt = rows[0]["prompt"]
@@ -122,7 +122,7 @@ class TaskSpec:
         if user_data := self.task.user_data:
             train, test = (len(user_data.rows(split)) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *user_data.notes]
-        knows_only_sums = self.for_tiny_model and self.task.tiny_completion_length is None
+        knows_only_sums = self.for_bundled_model and self.task.tiny_completion_length is None
         if knows_only_sums and (unknown := sum(not _is_sum(row) for row in rows)):
             warning = f"are not sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
@@ -142,7 +142,7 @@ def make_task_spec(
     reward_weights: list[float] | None = None,
     chat_template: str = MODEL_TEMPLATE,
     *,
-    for_tiny_model: bool,
+    for_bundled_model: bool,
     **data: str | None,
 ) -> TaskSpec:
     """Look up the task and the rewards that the options name, and fill in the defaults.
@@ -151,10 +151,11 @@ def make_task_spec(
         task: The name of a task, a file, a folder or a hub data set, as `find_task` takes it.
         reward_funcs: Names of reward functions; None takes the rewards of the task.
         system_prompt: The text of the system message; "none" for no message. The default is the task's system prompt,
-            or the one that asks for think and answer tags if a reward reads them; for a tiny model there is no message.
+            or the one that asks for think and answer tags if a reward reads them; for the bundled model there is no
+            message.
         reward_weights: The weight of each reward; None takes the task's weights with the task's rewards, else 1 each.
         chat_template: The default applies the model's chat template; any other value gives prompts as plain text.
-        for_tiny_model: Whether the model counts as tiny (`is_tiny`).
+        for_bundled_model: Whether the model is the bundled tiny model, or trained from it (`is_bundled_model`).
         **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
     check_value(TASK_OPTIONS["chat_template"], chat_template)
@@ -164,7 +165,7 @@ def make_task_spec(
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
         reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
-    system_text = _system_prompt(system_prompt, chosen_task, names, for_tiny_model)
+    system_text = _system_prompt(system_prompt, chosen_task, names, for_bundled_model)
     return TaskSpec(
         task=chosen_task,
         reward_names=names,
@@ -173,14 +174,14 @@ def make_task_spec(
         system_prompt=system_text,
         replaces_system_prompt=system_prompt != DEFAULT_SYSTEM_PROMPT,
         has_plain_prompts=chat_template != MODEL_TEMPLATE,
-        for_tiny_model=for_tiny_model,
+        for_bundled_model=for_bundled_model,
     )
 
 
-def _system_prompt(requested: str, task: Task, names: tuple[str, ...], for_tiny_model: bool) -> str | None:
+def _system_prompt(requested: str, task: Task, names: tuple[str, ...], for_bundled_model: bool) -> str | None:
     if requested == DEFAULT_SYSTEM_PROMPT:
         # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
-        if for_tiny_model:
+        if for_bundled_model:
             return None
         return THINK_SYSTEM_PROMPTS[task.language] if any_reads_tags(names) else task.system_prompt
     if not requested.strip():

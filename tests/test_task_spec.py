@@ -20,7 +20,7 @@ def system_message(spec, split="train"):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
-    spec, task = make_task_spec(name, for_tiny_model=False), TASKS[name]
+    spec, task = make_task_spec(name, for_bundled_model=False), TASKS[name]
     assert [function.__name__ for function in spec.reward_funcs] == [
         f.__name__ for f in find_rewards(spec.reward_names)
     ]
@@ -43,7 +43,7 @@ def test_default_system_prompt_asks_for_the_tags_that_the_rewards_read():
         ("chat", True, ("accuracy",)): None,
     }
     for (task, small, rewards), system in expected.items():
-        assert system_message(make_task_spec(task, rewards and list(rewards), for_tiny_model=small)) == system, (
+        assert system_message(make_task_spec(task, rewards and list(rewards), for_bundled_model=small)) == system, (
             task,
             small,
             rewards,
@@ -52,24 +52,24 @@ def test_default_system_prompt_asks_for_the_tags_that_the_rewards_read():
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
     for task in ("sums", "word-problems"):
-        assert system_message(make_task_spec(task, None, "Be brief.", for_tiny_model=True)) == "Be brief."
-        assert system_message(make_task_spec(task, None, "none", for_tiny_model=False)) is None
-    rows = make_task_spec("word-problems", None, "Be brief.", for_tiny_model=False).rows("train", 3, 0)
+        assert system_message(make_task_spec(task, None, "Be brief.", for_bundled_model=True)) == "Be brief."
+        assert system_message(make_task_spec(task, None, "none", for_bundled_model=False)) is None
+    rows = make_task_spec("word-problems", None, "Be brief.", for_bundled_model=False).rows("train", 3, 0)
     assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
 
 
 def test_reward_weights_are_those_of_the_task_unless_rewards_or_weights_are_typed():
-    assert make_task_spec("word-problems", for_tiny_model=True).reward_weights == [1.0, 0.1]
-    assert make_task_spec("word-problems", ["math", "format"], for_tiny_model=True).reward_weights is None, (
+    assert make_task_spec("word-problems", for_bundled_model=True).reward_weights == [1.0, 0.1]
+    assert make_task_spec("word-problems", ["math", "format"], for_bundled_model=True).reward_weights is None, (
         "as in TRL: 1 each"
     )
-    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], for_tiny_model=True).reward_weights == [
+    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], for_bundled_model=True).reward_weights == [
         2.0,
         0.5,
     ]
-    both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], for_tiny_model=True)
+    both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], for_bundled_model=True)
     without_system = both.rows("train", 1, 0)
-    with_system = make_task_spec("word-problems", for_tiny_model=True).rows("train", 1, 0)
+    with_system = make_task_spec("word-problems", for_bundled_model=True).rows("train", 1, 0)
     assert both.description_lines(without_system) == [
         "task sums: reward = 1 accuracy + 0.2 format; system prompt: none"
     ]
@@ -78,7 +78,8 @@ def test_reward_weights_are_those_of_the_task_unless_rewards_or_weights_are_type
 
 def test_a_prompt_without_a_chat_template_is_the_text_of_its_messages():
     chat, text = (
-        make_task_spec("word-problems", chat_template=template, for_tiny_model=False) for template in ("model", "none")
+        make_task_spec("word-problems", chat_template=template, for_bundled_model=False)
+        for template in ("model", "none")
     )
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in chat.rows("test", 5, 0)]
@@ -96,8 +97,8 @@ WRONG = [
 def test_make_task_spec_refuses_wrong_arguments_by_name():
     for arguments, message in WRONG:
         with pytest.raises(ValueError, match=message):
-            make_task_spec(**arguments, for_tiny_model=True)
-    chat = make_task_spec("chat", for_tiny_model=True)
+            make_task_spec(**arguments, for_bundled_model=True)
+    chat = make_task_spec("chat", for_bundled_model=True)
     assert len(chat.rows("test", None, 0)) == 4, "none is held out"
     for split, n, message in (("test", 5, "n is 5; it must be at most 4"), ("test", 0, "n is 0"), ("dev", 1, "split")):
         with pytest.raises(ValueError, match=message):
@@ -108,7 +109,7 @@ def test_task_spec_of_a_file_checks_all_rows_and_describes_its_splits(tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    spec = make_task_spec(str(file), for_tiny_model=True)
+    spec = make_task_spec(str(file), for_bundled_model=True)
     train, test = (spec.rows(split, None, 0) for split in ("train", "test"))
     assert f"problems to train on: {len(train)}, held out: {len(test)}" in spec.description_lines(train)
     held_out = spec.task.user_data.locations("test")[0]
@@ -116,7 +117,7 @@ def test_task_spec_of_a_file_checks_all_rows_and_describes_its_splits(tmp_path):
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
     file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
-        make_task_spec(str(file), for_tiny_model=True).rows("train", None, 0)
+        make_task_spec(str(file), for_bundled_model=True).rows("train", None, 0)
 
 
 def test_task_spec_warns_of_word_problems_for_the_tiny_model(tmp_path):
@@ -127,8 +128,10 @@ def test_task_spec_warns_of_word_problems_for_the_tiny_model(tmp_path):
     ):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
-            lines = make_task_spec(str(file), for_tiny_model=small).description_lines([{"prompt": p} for p in prompts])
+            lines = make_task_spec(str(file), for_bundled_model=small).description_lines(
+                [{"prompt": p} for p in prompts]
+            )
             assert bool(re.match(words, lines[-1])) == (is_warned and small)
     for task, is_warned in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
-        spec = make_task_spec(task, for_tiny_model=True)
+        spec = make_task_spec(task, for_bundled_model=True)
         assert ("tiny model" in spec.description_lines(spec.rows("train", 2, 0))[-1]) == is_warned

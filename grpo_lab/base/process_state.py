@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import torch  # the functions import it themselves, since the commands import base before they print their help
 
 # The seeds of the random streams in a run are SEED_STRIDE times the run's seed, plus the step or the epoch. So a run
-# repeats the streams of the run with the next seed only after this number of steps or epochs.
+# repeats the streams of the run with the next seed only after this number of steps or epochs. The order of the rows in
+# epoch e and the sampling of step e have the same seed, and on a CPU therefore draw from the same stream.
 SEED_STRIDE = 1_000_003
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # the parameters of `mallopt` in glibc's malloc.h
 _BYTES_PER_REQUEST = 64 * 2**20  # requested from the operating system at once

@@ -32,6 +32,7 @@ from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 # The default, in `--help`, of a setting for which a command chooses a value by `config/defaults.py`.
 BY_MODEL_SIZE = "by the model's size"
 MAX_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
+TOOL_TIMEOUT = 30.0  # seconds; time limit of a call of a tool, unless the setting or an environment object has another
 # The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 
@@ -128,9 +129,9 @@ class RunSettings:
     max_tool_calling_iterations: int | None = option(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = option(
-        30.0,
-        "time limit of a call of a tool, in seconds; with the default, an environment object keeps its own",
+    tool_timeout: float | None = option(
+        None,
+        f"time limit of a call of a tool, in seconds (none: {TOOL_TIMEOUT:g}, or an environment's own)",
         above=0,
     )
 
@@ -344,15 +345,6 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.log_kl
 
     @property
-    def tool_timeout_override(self) -> float | None:
-        """The limit that replaces an environment object's own; None if `tool_timeout` has its default.
-
-        A limit of 30.0 that was chosen cannot be told from the default, so an environment object keeps its own limit.
-        To give it this limit, make the object with it.
-        """
-        return None if self.tool_timeout == SETTINGS["tool_timeout"].default else self.tool_timeout
-
-    @property
     def needs_every_row(self) -> bool:
         """True if a row with zero advantage has a gradient, from a KL term or an entropy bonus."""
         return self.beta > 0 or self.entropy_coef != 0
@@ -393,6 +385,11 @@ SETTINGS = option_specs(GRPOConfig)
 # The settings that may change when a run is resumed. The folder of the run checks a new `max_steps` by itself, since it
 # changes the learning rates of a falling schedule.
 MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
+
+
+def without_default_tool_timeout(settings: dict) -> dict:
+    """Return saved settings without a `tool_timeout` of 30.0, the default before it was None."""
+    return {name: value for name, value in settings.items() if (name, value) != ("tool_timeout", TOOL_TIMEOUT)}
 
 
 @dataclass(frozen=True)

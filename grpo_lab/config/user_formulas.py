@@ -35,9 +35,10 @@ def is_user_formula(name: Any) -> bool:
 def register_user_formula(setting: str, name: str) -> None:
     """Load the user's own loss or advantage and add it to its table under this name.
 
-    A loss is a function of some of `LOSS_INPUTS`, each of shape (B, T) except for the advantages (B, 1), and of
-    settings of the losses, such as epsilon. It returns the contribution of each token to the loss, (B, T) or (B, 1),
-    which is minimised. The loss is the mean over all tokens of an update, as for "dapo". To choose another mean, the
+    A loss is a function of some of `LOSS_INPUTS` and of settings of the losses, such as epsilon. Each input has the
+    shape (B, T), except that the ratio is (B, 1) at sequence level and the advantages are (B, 1) unless each turn has
+    its own. The function returns the contribution of each token to the loss, (B, T) or (B, 1), which is minimised. The
+    loss is the mean over all tokens of an update, as for "dapo". To choose another mean, the
     user writes a `Loss`, an entry of the table itself.
 
     An advantage is a function of `rewards` (P, G), which are finite, and of settings of the run. It returns advantages

@@ -73,7 +73,7 @@ def _evaluate_model(
         output: The file for the records of the completions; None writes none.
         **inheritable: The options of `INHERITABLE_OPTIONS`; None where they were not typed.
     """
-    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.folders import count_parameters, is_bundled_model
     from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
     from grpo_lab.trainer import evaluation
 
@@ -82,14 +82,14 @@ def _evaluate_model(
     turn_limits = GRPOConfig(**{name: options.pop(name) for name in TURN_LIMITS})
     tools = load_tools(options.pop("tools"))
     environment_class = load_environment_class(options.pop("environment"))
-    task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
+    task_spec = make_task_spec(**options, for_bundled_model=is_bundled_model(model))
     task = task_spec.task
     environment = make_environment(
         task,
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=turn_limits.max_tool_calling_iterations,
-        tool_timeout=turn_limits.tool_timeout_override,
+        tool_timeout=turn_limits.tool_timeout,
     )
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")

@@ -10,14 +10,14 @@ from grpo_lab.base.checks import InputError, check_positive
 from grpo_lab.base.display import GIB
 from grpo_lab.command_options import COMMAND_OPTIONS, TOOL_OPTIONS, add_options
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
+from grpo_lab.config.defaults import default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory
-from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.folders import base_model_folder, is_bundled_model
 from grpo_lab.models.loading import load_component
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
-from grpo_lab.rollout.prompts import longest_prompt
+from grpo_lab.rollout.prompts import MAX_MEASURED_PROMPTS, longest_prompt
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
@@ -36,10 +36,10 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model in SHAPES else base_model_folder(model, "cuda")
     model_config = shape_config(model) if folder is None else load_component(AutoConfig, folder)
     num_parameters = shape_of(model_config).parameters
-    has_tiny_model = is_tiny(num_parameters)
+    for_bundled_model = folder is not None and is_bundled_model(folder)
     data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
     task_spec = make_task_spec(
-        task, chat_template=options.pop("chat_template"), for_tiny_model=has_tiny_model, **data_options
+        task, chat_template=options.pop("chat_template"), for_bundled_model=for_bundled_model, **data_options
     )
     environment = make_environment(
         task_spec.task,
@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m grpo_lab.memory",
         usage="%(prog)s [options]",
-        description="What a run will take of a GPU's memory, and what to turn down where it does not fit.",
+        description="What a run will take of a GPU's memory, and what to turn down where it does not fit. The prompts "
+        f"count with the longest of the first {MAX_MEASURED_PROMPTS}; a longer one that comes later takes more.",
         argument_default=argparse.SUPPRESS,
     )
     model_help = (

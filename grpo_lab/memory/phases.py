@@ -30,7 +30,7 @@ class RunSizes:
     shape: ModelShape
     config: GRPOConfig
     precision: Precision
-    prompt_length: int  # L, tokens of the longest prompt
+    prompt_length: int  # L, number of tokens of the longest prompt
     device_type: str  # "cuda" or "cpu"
     logits_in_chunks: bool = True  # False if all logits are computed at once, as the model's own head does
     shares_prompts: bool = True  # True if a prompt is computed once for all its completions, False if once for each

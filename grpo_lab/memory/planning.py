@@ -1,10 +1,12 @@
 """Plan the memory that a run will take on a device before it starts, and choose settings with which it fits.
 
 A plan is for the worst case, in which every completion has the maximum length and every row a gradient, because a run
-would fail in such a step. It counts tensors. `RESERVE_BYTES` covers what is not counted on a GPU: 0.76 GiB in the one
-run that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after
-CUDA has started. On a CPU two things are not counted: memory that kernels allocate in addition to the tensors, above
-all in half precision, and freed memory that the process keeps (base/process_state.py).
+would fail in such a step. The length of the prompts is that of the longest of the first 200 (`longest_prompt`): a
+longer one that comes later needs more than is planned. A plan counts tensors. `RESERVE_BYTES` covers what is not
+counted on a GPU: 0.76 GiB in the one run that was measured, and the gaps that the allocator leaves between tensors. The
+free memory of a GPU is read after CUDA has started. On a CPU two things are not counted: memory that kernels allocate
+in addition to the tensors, above all in half precision, and freed memory that the process keeps
+(base/process_state.py).
 """
 
 from collections.abc import Container, Iterator
@@ -163,7 +165,7 @@ def plan_memory(
 
 
 def plan_run_memory(inputs: RunInputs, precision: str, device_type: str) -> MemoryPlan:
-    """Plan the memory of a run by its inputs: the longest of its prompts, and whether an environment replies.
+    """Plan the memory of a run by its inputs: the longest of its first prompts, and whether an environment replies.
 
     Args:
         inputs: The inputs of the run; of its model only the configuration is read, as `plan_memory` takes it.

@@ -28,6 +28,8 @@ QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED_NAMES = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
+# Entries of config.json that a model trained from the bundled one has in common with it.
+IDENTITY_KEYS = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -242,3 +244,24 @@ def parameters_in(folder: Path) -> int:
             problem = f"has {short_path(file)}, which is not a safetensors file, or is damaged"
             raise InputError("name", file, "download it again", problem=problem) from error
     return num_parameters
+
+
+def is_bundled_model(name: str | os.PathLike, device_type: str | None = None) -> bool:
+    """Return True for the tiny model that ships with the package, and for a model that was trained from it.
+
+    A model that was trained from it has its shape and its vocabulary. The arguments and the errors are those of
+    `model_and_adapter_folders`.
+    """
+    folder = base_model_folder(name, device_type)
+    return folder == TINY or _shape_and_vocabulary(folder) == _shape_and_vocabulary(TINY)
+
+
+def _shape_and_vocabulary(folder: Path) -> tuple[list, dict | None] | None:
+    """Return the shape and the vocabulary of the model in a folder; None if its files do not say them in JSON."""
+    try:
+        config, tokenizer = (
+            json.loads((folder / file).read_text(encoding="utf-8")) for file in ("config.json", "tokenizer.json")
+        )
+        return [config.get(key) for key in IDENTITY_KEYS], tokenizer["model"]["vocab"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -172,7 +172,7 @@ def one_thread_if_tiny(model: PreTrainedModel) -> None:
 
 
 def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
-    """Let the process keep the memory that it frees (base/process_state.py), if the model is on a CPU and not tiny."""
+    """Let the process keep memory that it frees (base/process_state.py), if the model is on the CPU and not tiny."""
     if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
         keep_freed_memory()
 

@@ -131,7 +131,7 @@ def vespo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor
 
 
 def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark the tokens that get no gradient: their ratios have left the clip range in the direction of the advantage."""
+    """Mark the tokens that the clip range clips: their ratios have left it in the direction of the advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
     high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from grpo_lab.sandbox.python import check_sandbox
 
 # Columns of the dataset that are not passed to reward functions: the trainer's lists replace them, as in TRL.
 REPLACED_COLUMNS = ("prompt", "completion", "completion_ids")
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127  # the weights of reward functions are numbers in float32
 
 
 def reward_names(reward_funcs: Any) -> list[str]:
@@ -128,7 +128,8 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """Raise InputError, which is a ValueError, unless there is one finite weight for each function, or None.
 
     Args:
-        reward_weights: The weights, in a list, an array or a tensor. None means 1 for each of the functions.
+        reward_weights: The weights, in a list, an array or a tensor; they have to be finite in float32. None means 1
+            for each of the functions.
         names: The names of the functions.
 
     Returns:
@@ -136,10 +137,10 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """
     plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
-    are_finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
+    are_finite = all(isinstance(weight, numbers.Real) and -MAX_FLOAT32 <= weight <= MAX_FLOAT32 for weight in weights)
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
-        raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}")
+        raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}, in float32")
     return weights
 
 

@@ -178,6 +178,16 @@ _CLAUSE_ZH = re.compile(
 _VERDICT_WORD_ZH = re.compile("正确|错|否|有误|不对|准确")
 _CONDITION = re.compile("(?:only |but )?(?:if|unless|assuming|provided|supposing)\\b|如果|假如|除非|若")
 _EXCEPTION = re.compile("(?:except|apart from|aside from|other than|save for|only)\\b|除了|除|只是|只不过")
+# Words of a question for a fault, and pieces of a question that offers both answers, such as "or not" or 对不对.
+_FAULT = re.compile(
+    rf"\b(?:{_WRONG}|not|fails?|errors?|mistakes?|faults?|problems?|differs?|differences?|different|contradicts?"
+    r"|disagrees?|deviates?)\b|错|误|不|没|非|未|问题|矛盾"
+)
+_ALTERNATIVE = re.compile(r"\bor not\b|[是能可与]否|(.)[不没]\1")
+# A verdict that depends on the question before it; a clause with a word of `_SUBSTANCE` does not.
+_MERE_ANSWER = re.compile(r"\b(?:yes|no|not)\b")
+_MERE_ANSWER_ZH = re.compile("(?:是|对|没错|没有|否|不|不是|不对)的?")
+_SUBSTANCE = re.compile(rf"\b(?:{_RIGHT}|{_WRONG}|{_EXPECTED}|match(?:es|ed)?)\b")
 # Pairs of a pattern and its replacement: signs, markup and contractions become plain words.
 _PLAIN_WORDING = (
     (re.compile(r"\s*(?:[=-]>|→|=)\s*(?=(?:yes|no|true|false|correct|incorrect|right|wrong)\b)"), ": "),
@@ -228,9 +238,10 @@ def read_verdict(reply: str) -> str | None:
     Text before `</think>` is ignored. The rest is split into clauses, and each clause is read as a whole: "not correct"
     means no, while "the correct answer is 7", "no error found", "maybe correct" and questions are unclear.
 
-    A verdict in the first clause, or after the last colon, decides ("No, because ...", "判断：否"). But a yes is
-    unclear if a later clause contradicts it, or if a condition or an exception follows. In all other replies, every
-    clause that contains a verdict word has to give the same verdict.
+    A verdict in the first clause, or after the last colon, decides ("No, because ...", "判断：否"). But one in the
+    first clause is unclear if a later clause contradicts it ("No, wait, it is correct"), and a yes also if a condition
+    or an exception follows. In all other replies, every clause that contains a verdict word has to give the same
+    verdict. A mere yes or no is unclear after a question that asks for a fault ("Incorrect? No").
 
     Yes, correct, 是, 对 and 正确 mean yes; no, incorrect, wrong, 否, 不是, 不对, 错误, 不正确 and 没有……正确 mean no.
 
@@ -265,7 +276,9 @@ def _verdict_of_clauses(clauses: list[Clause]) -> str | None:
     # A first clause that ends in a word such as "but" does not decide.
     first_decides = bool(clauses) and (bool(clauses[0].mark) or len(clauses) == 1)
     first_reading = clauses[0].reading if first_decides else None
-    if first_reading == "no" or distinct_readings == {"no"}:
+    if first_reading == "no":
+        return None if "yes" in distinct_readings else "no"
+    if distinct_readings == {"no"}:
         return "no"
     if first_reading == "yes":
         second_text = clauses[1].text if len(clauses) > 1 else ""
@@ -280,12 +293,26 @@ def _split_into_clauses(reply: str) -> list[Clause]:
     for pattern, replacement in _PLAIN_WORDING:
         text = pattern.sub(replacement, text)
     pieces = re.split(_CLAUSE_END, text)  # clauses and their ends in turn
-    clauses = []
+    clauses: list[Clause] = []
     for piece, mark in zip(pieces[::2], [*pieces[1::2], "."], strict=True):
         if clause_text := " ".join(piece.split()):
             reading = _read_clause(clause_text) if mark not in ("?", "？") else None
+            if reading in ("yes", "no") and clauses and _asks_for_fault(clauses[-1]) and _is_mere_answer(clause_text):
+                reading = "unclear"
             clauses.append(Clause(clause_text, mark or "", reading))
     return clauses
+
+
+def _asks_for_fault(clause: Clause) -> bool:
+    """Return True for a question that a yes answers with a fault, such as "is it wrong?" or "有错吗？"."""
+    return clause.mark in ("?", "？") and bool(_FAULT.search(_ALTERNATIVE.sub(" ", clause.text)))
+
+
+def _is_mere_answer(clause: str) -> bool:
+    """Return True for a verdict that depends on the question before it, such as "no" or "not at all"."""
+    if _MERE_ANSWER_ZH.fullmatch(clause.replace(" ", "")):
+        return True
+    return bool(_MERE_ANSWER.search(clause)) and not _SUBSTANCE.search(clause)
 
 
 def _read_clause(clause: str) -> str | None:

@@ -39,8 +39,10 @@ from grpo_lab.rewards.functions import (
     reward_names,
 )
 
-# A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
+# Limit of a reward and of a weighted sum of rewards. A standard deviation adds up the squares of all sums of a batch;
+# with this limit the result stays finite in float32.
 MAX_REWARD = 1e15
+EXPECTED_REWARD = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
 # Keyword arguments of reward functions that are passed without a copy. A function may change all others in place.
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")
 _MESSAGES_HINT = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
@@ -91,6 +93,7 @@ def score_completions(
         InputTypeError: if a function cannot take the keyword arguments.
         RewardError: if a function raises an exception, or does not return a valid reward for each completion; the
             message names the function and the row. The exception of a bug in this package is not wrapped.
+        RunError: if a total reward is greater than `MAX_REWARD` in size.
     """
     functions = reward_func_list(reward_funcs)
     names = reward_names(functions)
@@ -102,6 +105,7 @@ def score_completions(
     reward_lists = [wait_for_rewards() for wait_for_rewards in pending]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
+    _check_totals(rewards)
     none_applies = rewards_per_func.isnan().all(dim=1)
     if rows := none_applies.nonzero().flatten().tolist():
         warning = (
@@ -194,20 +198,38 @@ def _rewards_as_floats(result: Any, name: str, count: int) -> list[float]:
     if not is_list or len(values) != count:
         description = f"{len(values)} rewards" if is_list else type(result).__name__
         raise RewardError(name, f"returned {description}", f"expected a list of {count} rewards")
-    return [_reward_as_float(value, name, row) for row, value in enumerate(values)]
+    rewards = []
+    for row, value in enumerate(values):
+        if (reward := reward_as_float(value)) is None:
+            raise RewardError(name, f"returned {describe_value(value)} for row {row}", EXPECTED_REWARD)
+        rewards.append(reward)
+    return rewards
 
 
-def _reward_as_float(value: Any, name: str, row: int) -> float:
-    """Return the reward of one completion as a float, NaN for None; raise RewardError if it is no valid reward."""
+def reward_as_float(value: Any) -> float | None:
+    """Return the reward of one completion as a float, NaN if it is None; return None if it is no valid reward.
+
+    value: What a reward function, or the `get_reward` of an environment, returned for the completion.
+    """
     if value is None:
         return math.nan
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # The value is compared before it becomes a float, since converting a huge integer would overflow.
     if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
-        expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
-        raise RewardError(name, f"returned {describe_value(value)} for row {row}", expected)
+        return None
     return float(value)
+
+
+def _check_totals(rewards: Float[Tensor, " B"]) -> None:
+    """Raise RunError if the weighted sum of a completion's rewards is greater than `MAX_REWARD` in size, or NaN.
+
+    The advantages of such rewards may be 0 or NaN, because the standard deviation overflows.
+    """
+    for row, total in enumerate(rewards.tolist()):
+        if not abs(total) <= MAX_REWARD:
+            expected = f"expected at most {MAX_REWARD:g} in size: smaller rewards, or smaller reward_weights"
+            raise RunError("total reward", total, expected, problem=f"is {total:g} for row {row}")
 
 
 def is_async(function: Callable) -> bool:

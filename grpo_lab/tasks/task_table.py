@@ -48,8 +48,8 @@ class Task:
     system_prompt: The system message for prompts without one; None for no message.
     language: The language of the problems, "en" or "zh".
     has_held_out: Whether the split "test" has other problems than the split "train".
-    tiny_completion_length: Largest number of tokens of a completion of the tiny model, which has learnt the form of the
-        task; None if it has not.
+    tiny_completion_length: Largest number of tokens of a completion of a tiny model (`is_tiny`), for a task whose form
+        the bundled tiny model has learnt; None for another task.
     default_counts: The usual number of problems of a split, by split; a split without an entry has no usual number.
     respond: A function that returns an environment's replies within completions; None without an environment.
     stop_strings: The strings after which the environment replies.

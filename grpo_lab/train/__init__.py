@@ -1,8 +1,8 @@
 """The command `grpo-lab train`: train a policy on a task of the course or your own.
 
-The modules stand in the way of a run: `options` reads what was typed, `plan` looks up what the options name, `checks`
-checks the plan before weights are loaded (and reports on a plan that is not carried out), and one of the `engines`
-loads the model and trains it. `cli` calls them in this order. A script needs none of them: it calls
+The modules, in the order in which a run passes them: `options` reads what was typed, `plan` looks up what the options
+name, `checks` checks the plan before weights are loaded (and reports on a plan that is not carried out), and one of the
+`engines` loads the model and trains it. `cli` calls them in this order. A script needs none of them: it calls
 `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on the task "sums".
 """
 

@@ -20,6 +20,7 @@ from grpo_lab.command_options import (
 )
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
+from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
     options |= {"output_dir": run_folder}
     specs = COMMAND_OPTIONS | SETTINGS
-    for name in sorted(typed.keys() - {"model", "dry_run", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
+    names = without_default_tool_timeout(typed).keys()
+    for name in sorted(names - {"model", "dry_run", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
         value_of_run = options.get(name, specs[name].default)
         if typed[name] != value_of_run:
             expected = f"expected {value_of_run!r}, as in the run in {run_folder!r}; the options that may change are "

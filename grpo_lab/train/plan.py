@@ -103,7 +103,7 @@ def make_plan(options: dict) -> RunPlan:
     options: The options of the command, as `read_options_and_changes` returns them.
     """
     from grpo_lab.models import pick_device
-    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.folders import count_parameters, is_bundled_model
     from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
     from grpo_lab.trainer.run.inputs import RunInputs
@@ -113,7 +113,9 @@ def make_plan(options: dict) -> RunPlan:
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_and_config = make_task_and_config(options, num_parameters, device.type)
+    task_and_config = make_task_and_config(
+        options, num_parameters, device.type, for_bundled_model=is_bundled_model(options["model"], device.type)
+    )
     task_spec = task_and_config.task_spec
     rows = task_spec.rows("train", None, task_and_config.config.seed)
     config = convert_to_steps(task_and_config.config, options, len(rows))
@@ -122,7 +124,7 @@ def make_plan(options: dict) -> RunPlan:
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.tool_timeout_override,
+        tool_timeout=config.tool_timeout,
     )
     eval_rows = None if config.eval_steps is None else task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
     model_config, tokenizer = load_config_and_tokenizer(options["model"], device.type)
@@ -161,7 +163,9 @@ class TaskAndConfig:
     defaults: dict
 
 
-def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> TaskAndConfig:
+def make_task_and_config(
+    options: dict, num_parameters: int, device_type: str, *, for_bundled_model: bool = False
+) -> TaskAndConfig:
     """Look up the task and the rewards that the options name, and fill in default settings.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
@@ -169,13 +173,14 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
     options: The options of the command, as `read_options_and_changes` returns them.
     num_parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
+    for_bundled_model: Whether the model is the bundled tiny model, or trained from it.
     """
     for setting in user_formulas.FORMULA_TABLES:
         if user_formulas.is_user_formula(options.get(setting)):  # typed, since a file may not name code
             user_formulas.register_user_formula(setting, options[setting])
     task_options = {name: options[name] for name in TASK_SPEC_ARGUMENTS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
+    task_spec = make_task_spec(**task_options, for_bundled_model=for_bundled_model)
     defaults = default_settings(num_parameters, task_spec.task, device_type, settings)
     for name, setting in STEP_SETTING_OF_OPTION.items():
         if name in options and setting in options:

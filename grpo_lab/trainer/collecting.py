@@ -51,6 +51,7 @@ def collect(
         The experience of B = P * G rows, in the order of the prompts, and the metrics of sampling and rewards by name.
     """
     clock = clock or Clock(model.device)
+    seconds_before = clock.totals.get("time/rollout", 0.0)
     with clock("time/rollout"), autocast(model, config):
         record_turns = ADVANTAGES[config.advantage].per_turn
         sampling_params = config.sampling_params()
@@ -60,9 +61,8 @@ def collect(
         rewards = reward_rollout(rollout, data_rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
     experience = replace(experience, logged_columns=log.columns(len(experience)))
-    metrics = merge_metrics(
-        rollout_metrics(rollout, clock.totals["time/rollout"]), reward_metrics(experience, rewards), log.metrics()
-    )
+    seconds = clock.totals["time/rollout"] - seconds_before
+    metrics = merge_metrics(rollout_metrics(rollout, seconds), reward_metrics(experience, rewards), log.metrics())
     return experience, metrics
 
 
@@ -98,7 +98,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     keeps its reward.) With scale "batch" the deviation is taken over all rewards that apply.
 
     rewards: Total rewards of B = P * G completions, NaN where no reward function applies. `score_completions` refuses
-        rewards so large that the sum of their squares overflows.
+        totals so large that the sum of their squares overflows.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     batch = RewardBatch(grouped_rewards, has_reward=~grouped_rewards.isnan())

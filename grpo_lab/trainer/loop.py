@@ -74,7 +74,7 @@ def train(
     """
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
     run = Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options)
     return train_run(run, callback)

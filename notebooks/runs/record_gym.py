@@ -37,7 +37,7 @@ METRICS = ("reward", "completions/mean_length", "frac_reward_zero_std", "entropy
 def measure(model, tokenizer, name: str, problems: int) -> dict:
     """Evaluate the model on held-out problems, with eight samples each."""
     task, rewards, length = TASKS[name]
-    spec = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
+    spec = make_task_spec(task, rewards, SYSTEM, for_bundled_model=False)
     settings = {"num_generations": 8, "max_completion_length": length, "batch_size": 64}
     return evaluate(model, tokenizer, spec.rows("test", problems, 1), reward_funcs=spec.reward_funcs, **settings)
 
@@ -49,7 +49,7 @@ def measure_untrained(name: str, problems: int, device: str) -> dict:
 def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
     """Train once; return the training metrics, and evaluations on held-out problems before and after."""
     task, rewards, length = TASKS[name]
-    spec = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
+    spec = make_task_spec(task, rewards, SYSTEM, for_bundled_model=False)
     model, tokenizer = load_policy("smollm2", device)
     start, started = measure(model, tokenizer, name, problems), time.monotonic()
     sizes = {"max_completion_length": length, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}

@@ -101,7 +101,7 @@ def rows_of_task(name: str) -> Callable:
 
 def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
     """Return school problems of reasoning-gym, whose system prompt asks for a thought and an answer between tags."""
-    return make_task_spec("gym:gsm_symbolic", ["gym", "format"], for_tiny_model=False).rows(split, n, seed)
+    return make_task_spec("gym:gsm_symbolic", ["gym", "format"], for_bundled_model=False).rows(split, n, seed)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
+from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.exercises import ASSIGNMENTS
@@ -38,7 +39,9 @@ from grpo_lab.course.variant import (
     variant_of,
 )
 from grpo_lab.formulas.source import read_equations
+from grpo_lab.kl import kl_estimate
 from tests.course.classroom import file_name, run, solution, submit
+from tests.course.proof.trials import outcomes
 
 KEY = ClassKey("a class in spring")
 LISTS = read_variants(VARIANTS)
@@ -300,6 +303,20 @@ def test_check_and_grading_give_the_same_verdict_on_a_variant(number, at_home, c
         assert exercises.find_exercise(name).hints == [*teacher.hints]
         with pytest.raises(InputError, match="seed is 3"):
             check(written(teacher, right), seed=3)
+
+
+def lesson_estimate_with_wrong_k2(logp, ref_logp, estimator="k3"):
+    if estimator == "k2":
+        return (ref_logp.detach() - logp).square()  # without the factor 1/2
+    return kl_estimate(logp, ref_logp, estimator)
+
+
+def test_an_answer_that_its_only_known_mistake_explains_in_part_is_judged():
+    variant = variant_of("kl_estimate", LISTS["kl_estimate"][0].with_number("ORDER", 2))
+    assert len(variant.mistakes) == 1
+    verdict = judge(variant, outcomes(variant, lesson_estimate_with_wrong_k2), 0)
+    assert verdict.status == "wrong"
+    assert verdict.misconceptions == (LESSON_MISTAKE,)
 
 
 def test_a_changed_class_cell_is_refused(at_home):

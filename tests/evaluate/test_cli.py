@@ -66,7 +66,7 @@ def test_evaluate_command_prints_one_json_object_to_stdout(checkpoint_name, caps
 def test_evaluate_command_defaults_to_held_out_sums(checkpoint_name, evaluated_with, monkeypatch):
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
-        assert main(["--model", checkpoint_name, *words]) == 0
+        assert main(["--model", checkpoint_name, "--system_prompt", "none", *words]) == 0
         rows, keywords = evaluated_with.pop()
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
@@ -214,6 +214,8 @@ def test_the_limit_of_turns_holds_in_the_environment_of_a_task(checkpoint_name, 
     save_run(out, task="sums-calculator", max_tool_calling_iterations=2)
     assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
     assert evaluated_with.pop()[1]["environment"].max_turns == 3
+    save_run(out, task="sums-calculator", tool_timeout=30.0)  # the default of an earlier version
+    assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
 
 
 def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits(

@@ -95,7 +95,7 @@ def test_the_prompts_of_a_plan_have_the_schemas_of_the_tools(add_tool, tmp_path,
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
     schemas = ToolEnvironment([add]).schemas
-    rows = make_task_spec(for_tiny_model=True).rows("train", None, seed=0)
+    rows = make_task_spec(for_bundled_model=False).rows("train", None, seed=0)
     length = longest_prompt(tokenizer, rows, schemas)
     assert length > longest_prompt(tokenizer, rows)
     lines = printed(capsys, "--model", str(tmp_path / "model"), "--tools", add_tool)

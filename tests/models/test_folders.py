@@ -188,3 +188,22 @@ def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(m
             folders.base_model_folder("auto")
     else:
         assert folders.base_model_folder("auto") == folders.TINY
+
+
+def test_the_bundled_model_is_known_by_its_shape_and_vocabulary_and_not_by_its_size(tiny, checkpoint, tmp_path):
+    model, tokenizer = tiny
+    model.get_input_embeddings().weight.data.mul_(1.5)  # as if it had been trained
+    model.save_pretrained(tmp_path / "trained")
+    tokenizer.save_pretrained(tmp_path / "trained")
+    assert folders.is_bundled_model("tiny") and folders.is_bundled_model(tmp_path / "trained")
+    assert folders.count_parameters(checkpoint) < folders.count_parameters("tiny")
+    assert not folders.is_bundled_model(checkpoint)
+    for file in ("config.json", "tokenizer.json"):
+        other = copy_folder(tmp_path / "trained", tmp_path / f"other {file}")
+        text = (other / file).read_text(encoding="utf-8")
+        text = text.replace('"hidden_size": 128', '"hidden_size": 64').replace('"!"', '"another"')
+        (other / file).write_text(text, encoding="utf-8")
+        assert not folders.is_bundled_model(other)
+    (tmp_path / "trained" / "tokenizer.json").unlink()
+    (tmp_path / "trained" / "vocab.json").write_text("{}", encoding="utf-8")
+    assert not folders.is_bundled_model(tmp_path / "trained")

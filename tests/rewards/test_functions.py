@@ -86,7 +86,12 @@ def test_reward_names_of_functions_partials_and_objects():
 def test_weights_are_a_finite_number_for_each_function():
     functions = [format_reward, accuracy_reward]
     assert score(functions, reward_weights=torch.tensor([0.25, 2.0]))[0].tolist() == [2.25, 0.0, 2.25]
-    wrong = [[1.0], [1.0, 2.0, 3.0], torch.ones(3), *([1.0, weight] for weight in (math.nan, math.inf, "1", None))]
+    wrong = [
+        [1.0],
+        [1.0, 2.0, 3.0],
+        torch.ones(3),
+        *([1.0, weight] for weight in (math.nan, math.inf, 1e39, 10**400, "1", None)),
+    ]
     for weights in wrong:
         with pytest.raises(ValueError, match=r"reward_weights is .*; expected one finite number for each of the 2 rew"):
             score(functions, reward_weights=weights)

@@ -156,6 +156,29 @@ IN_CONTEXT = {
 }  # fmt: skip
 
 
+# Verdicts that a later clause contradicts, and answers to a question for a fault or for a verdict.
+CONTRADICTED_OR_ASKED = {
+    "yes": ["Is it wrong? It is correct.", "有错吗？回答正确。", "Is it correct or not? Yes.", "是不是正确的？是的。"],
+    "no": [
+        "No, wait, it is not correct.", "No. It is incorrect because the correct answer is 7.", "对不对？不对",
+        "Correct or incorrect? Incorrect.", "Is it correct or not? No.", "是否正确？否",
+        "Is it wrong? It does not match.", "Does it match? No.",
+    ],
+    None: [
+        "No, wait, it is correct.", "No. On second thought, yes.", "Incorrect... no, it is correct.",
+        "不对，等等，回答是正确的。", "Incorrect? No.", "Incorrect? Yes.", "Is it wrong? Not at all.",
+        "Does it differ? No, it does not.", "Is there an error?\nNo.", "错误？不是。", "有没有错误？否",
+        "不正确吗？是的", "Is anything wrong? ❌",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verdict", CONTRADICTED_OR_ASKED)
+def test_a_contradicted_verdict_and_an_answer_to_a_question_for_a_fault_are_unclear(verdict):
+    replies = CONTRADICTED_OR_ASKED[verdict]
+    assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
+
+
 def test_read_verdict_reads_clear_replies_and_no_others():
     for verdict, replies in REPLIES.items():
         assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)

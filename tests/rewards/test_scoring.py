@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from transformers import TrainerState
 
 import grpo_lab
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rewards import (
     accuracy_reward,
     completion_text,
@@ -204,6 +204,21 @@ def test_gradients_are_enabled_again_after_a_reward_that_disabled_them():
 def test_the_largest_rewards_still_have_a_finite_spread():
     large = score(constant_reward([1e15, -1e15, 0.0]))[0]
     assert large.repeat(10**5).std().isfinite()
+
+
+@pytest.mark.parametrize(
+    ("rewards", "weights", "total"),
+    [
+        ([[0.0, 1e15, 0.0]], [1e6], "1e[+]21"),  # its square overflows in a standard deviation
+        ([[0.0, -1e15, 0.0]], [1e30], "-inf"),
+        ([[0.0, 1e15, 0.0], [0.0, 1e15, 0.0]], [1e30, -1e30], "nan"),
+        ([[0.0, 1e15, 0.0], [0.0, 1e15, 0.0]], None, "2e[+]15"),
+    ],
+)
+def test_a_total_beyond_the_limit_is_refused(rewards, weights, total):
+    message = rf"^total reward is {total} for row 1; expected at most 1e[+]15 in size: .* smaller reward_weights"
+    with pytest.raises(RunError, match=message):
+        score([*map(constant_reward, rewards)], reward_weights=weights)
 
 
 def test_score_completions_names_columns_of_wrong_length():

@@ -237,7 +237,7 @@ def test_wrong_answers_in_user_data_are_listed_by_line(tmp_path):
         lines[number]["answer"] = answer
     file = write(tmp_path / "mine.jsonl", lines)
     with pytest.raises(InputError, match="answer is ") as caught:
-        make_task_spec(str(file), ["accuracy"], for_tiny_model=True).rows("train", None, 0)
+        make_task_spec(str(file), ["accuracy"], for_bundled_model=True).rows("train", None, 0)
     wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
     train = [int(location.rpartition(" ")[2]) for location in read_user_data(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
@@ -245,7 +245,7 @@ def test_wrong_answers_in_user_data_are_listed_by_line(tmp_path):
     assert len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
         make_task_spec(
-            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], for_tiny_model=True
+            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], for_bundled_model=True
         ).rows("train", None, 0)
 
 
@@ -257,7 +257,7 @@ def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_
     calls, inner = [], named.check_answer
     monkeypatch.setattr(named, "check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
     with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
-        make_task_spec(str(file), ["number"], for_tiny_model=True).rows("train", None, 0)
+        make_task_spec(str(file), ["number"], for_bundled_model=True).rows("train", None, 0)
     assert [answer for answer in calls if answer != "x"] == [4, "4"]
     assert calls.count("x") == 40
 

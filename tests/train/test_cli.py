@@ -125,7 +125,7 @@ def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    planned = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu")
+    planned = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
     assert replace(planned.config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert planned.task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
@@ -154,10 +154,10 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkeypatch):
     for arguments, names, weighted, roles, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
-        (["--task", "chat"], ["contains_reward"], None, ["user"], 48),
-        (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["user"], 256),
+        (["--task", "chat"], ["contains_reward"], None, ["system", "user"], 48),
+        (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["system", "user"], 256),
         (["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length"], ["length"], None, ["user"], 256),
-        (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
+        (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["system", "user"], 64),
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
     ]:
         training = arguments_of_train(monkeypatch, "--model", checkpoint_name, "--output_dir", "out", *arguments)
@@ -175,7 +175,7 @@ def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkey
 
 
 def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(checkpoint_name, workdir, monkeypatch, capsys):
-    arguments = ["--model", checkpoint_name, "--output_dir", "out", "--eval_steps", "5"]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", "--eval_steps", "5", "--system_prompt", "none"]
     inputs, _ = arguments_of_train(monkeypatch, *arguments)
     held_out = inputs.eval_dataset
     assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
@@ -301,6 +301,17 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
     assert ["eval/reward" in metrics for metrics in metrics_in(workdir / "out")] == [False, False, True]
 
 
+def test_the_former_default_of_tool_timeout_in_a_saved_file_counts_as_none(workdir):
+    (workdir / "old").mkdir()
+    saved = {"model": "tiny", "task": "sums-calculator", "tool_timeout": 30.0, "max_completion_length": 64}
+    (workdir / "old/grpo_config.json").write_text(json.dumps(saved), encoding="utf-8")
+    options = train_command.read_options(["--resume_from_checkpoint", "old"])
+    assert options["task"] == "sums-calculator" and "tool_timeout" not in options
+    options = train_command.read_options(["--resume_from_checkpoint", "old", "--tool_timeout", "30"])
+    assert options["tool_timeout"] == 30.0
+    assert train_command.main(["--config", "old", "--dry_run"]) == 0
+
+
 def test_a_run_resumed_with_its_own_checkpoint_still_names_the_model_that_it_began_with(checkpoint_name, workdir):
     """The run removes old checkpoints, so the next resuming would not find the one that was typed."""
     assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]) == 0
@@ -385,7 +396,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
     checkpoint_name, workdir, capsys, monkeypatch
 ):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    arguments = ["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN, "--dry_run"]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", "--system_prompt", "none", *SHORT_RUN, "--dry_run"]
     assert train_command.main(arguments) == 0
     output = capsys.readouterr().out
     assert "2 steps of 2 problems x 4 completions, 1 update each, 8 completions at a time; to out" in output

@@ -3,6 +3,7 @@
 The advantages of turns are computed from the rewards and states of the environment by the table.
 """
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -29,6 +30,7 @@ from grpo_lab.trainer.collecting import (
     state_ids,
     token_advantages,
 )
+from grpo_lab.trainer.metrics import Clock
 from tests.support.agreement import draw
 from tests.support.resuming import assert_same_end
 from tests.support.small_policy import (
@@ -70,6 +72,15 @@ def test_the_rows_are_in_the_order_of_the_prompts_with_their_rewards_and_logged_
     assert metrics["answers"] == 2.0
     assert metrics["rewards/reward/mean"] == 0.5
     assert torch.equal(experience.advantages, compute_advantages(experience.rewards, make_config()))
+
+
+def test_tokens_per_second_is_that_of_one_rollout_if_a_clock_is_used_for_several():
+    readings = itertools.count()  # each phase takes one second
+    clock = Clock(torch.device("cpu"), read=lambda: float(next(readings)))
+    for count in (1, 2):
+        experience, metrics = collect(*make_policy(), ROWS[:2], letter_reward, make_config(), clock=clock)
+        assert metrics["tokens_per_second"] == experience.rollout.mask.sum()
+        assert clock.totals["time/rollout"] == count
 
 
 def test_the_loss_leaves_out_truncated_completions_if_the_settings_say_so():
@@ -414,6 +425,21 @@ def test_turn_advantages_require_rewards_or_states_before_the_first_step(name, a
     model, tokenizer = make_tool_policy()
     with pytest.raises(InputError, match=f"advantage is '{name}'; .*{words}"):
         train(model, tokenizer, TOOL_ROWS, length_reward, tool_config(advantage=name), **arguments)
+
+
+def test_get_reward_may_return_the_same_numbers_with_every_advantage(monkeypatch):
+    rewards_of_advantages = {}
+    for name, convert in (("group", float), ("group", torch.tensor), ("turn", torch.tensor)):
+        monkeypatch.setattr(Counted, "get_reward", lambda self, convert=convert: convert(Adder.get_reward(self) // 1))
+        rewards_of_advantages[name, convert] = collected(name)[1].rewards.tolist()
+    assert len(set(map(tuple, rewards_of_advantages.values()))) == 1
+
+
+@pytest.mark.parametrize("name", ["group", "turn"])
+def test_get_reward_may_return_no_reward_beyond_the_limit(monkeypatch, name):
+    monkeypatch.setattr(Counted, "get_reward", lambda self: 1e20)
+    with pytest.raises(InputError, match=r"Counted.* returned float 1e[+]20.*; expected a number of at most 1e[+]15"):
+        collected(name)
 
 
 @pytest.mark.parametrize(("method", "value"), [("get_state", [1]), ("get_reward", math.nan), ("get_reward", "much")])

@@ -1,8 +1,8 @@
 """Find the known mistake that explains all cases of a wrong answer, or several mistakes that explain them together.
 
 Values are compared before gradients, since the gradient of a wrong value tells nothing new. A mistake is named only if
-no case contradicts it: on every case where it changes the result, the answer is wrong, and on most of them in the same
-way. A mistake is computed case by case, until a case rules it out.
+no case contradicts it: on every case where it changes the result, the answer is wrong, and on at least half of them in
+the same way. A mistake is computed case by case, until a case rules it out.
 """
 
 import inspect
@@ -286,7 +286,7 @@ def _mistakes_that_cover(attempt: Attempt, agree: _Agree) -> dict[Mistake, tuple
     explained = {mistake: _explained_cases(mistake, attempt, failing, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
     unexplained = set(failing)
-    while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
+    while unexplained and explained and len(chosen) < _MAX_NAMED_MISTAKES:
         best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
         if not unexplained & explained[best]:
             break

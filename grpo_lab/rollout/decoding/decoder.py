@@ -1,8 +1,9 @@
 """Decoding token by token with a key-value cache, on any device; `CpuDecoder` does it with less work on a CPU.
 
-`Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
-log-probability. No row leaves before all rows have ended, and attention reads all columns of the cache; a mask hides
-the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the step as a CUDA graph.
+`Decoder` is the loop of every sampler but the one that calls `generate` of transformers: read the last token of each
+row, draw the next token, record its log-probability. No row leaves before all rows have ended, and attention reads all
+columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the
+step as a CUDA graph.
 
 `CpuDecoder` draws from the same distributions. On a CPU, a step takes less time if it reads fewer tokens. So rows that
 have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention reads only
@@ -299,6 +300,10 @@ class CpuDecoder(Decoder):
         return head_logits(hidden[:, -1], head.weight)
 
     def run(self, max_steps: int) -> int:
+        """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken.
+
+        Between two steps, `regroup_rows` changes the rows and prefixes. A step reads only columns that are written.
+        """
         for steps in range(1, max_steps + 1):
             if steps > 1:
                 self.regroup_rows()

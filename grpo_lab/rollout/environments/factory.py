@@ -39,7 +39,7 @@ def make_environment(
         max_tool_calling_iterations: Maximum number of turns after which the environment replies; one more turn may
             follow. None leaves the limit to the environment.
         tool_timeout: Limit of a call of a tool in seconds. None leaves the limit to the environment. A run passes
-            `GRPOConfig.tool_timeout_override`.
+            `GRPOConfig.tool_timeout`.
 
     Raises:
         InputError: if there are two environments: of the task, `environment`, or one of tools or a factory; if

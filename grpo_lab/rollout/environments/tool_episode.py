@@ -8,8 +8,6 @@ with its thread.
 import asyncio
 import inspect
 import itertools
-import math
-import numbers
 import queue
 import threading
 import weakref
@@ -19,6 +17,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputTypeError, RunError
+from grpo_lab.rewards.functions import describe_value
+from grpo_lab.rewards.scoring import EXPECTED_REWARD, reward_as_float
 from grpo_lab.rollout.decoding.sampling_request import Turn
 from grpo_lab.rollout.environments.tool_call_format import ReadTurn, ToolCallFormat
 from grpo_lab.rollout.rollout import Episode, Rollout
@@ -175,15 +175,16 @@ class ToolEpisode:
         """Return the reward after a turn; the one before it if `get_reward` returns None or the thread is lost.
 
         Raises:
-            InputTypeError: if `get_reward` returns anything but a finite number or None.
+            InputTypeError: if `get_reward` returns what a reward function may not return for a completion.
         """
         reward = None if self.thread.is_lost else call_environment(self.thread, "get_reward")
         if reward is None:
             return self.cumulative_rewards[-1]
-        if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
+        number = reward_as_float(reward)
+        if number is None:
             name = f"{type(self.thread.environment_object).__name__}.get_reward"
-            raise InputTypeError(name, reward, "expected a finite number, or None", problem=f"returned {reward!r:.60}")
-        return float(reward)
+            raise InputTypeError(name, reward, EXPECTED_REWARD, problem=f"returned {describe_value(reward)}")
+        return number
 
     def _record_state(self) -> None:
         """Record the state in which the next turn begins. A lost thread gets a state that equals no other.

@@ -26,8 +26,7 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
-from grpo_lab.config import SETTINGS
-from grpo_lab.config.settings import SamplingParams
+from grpo_lab.config.settings import TOOL_TIMEOUT, SamplingParams
 from grpo_lab.rollout.decoding.sampling_request import Turn
 from grpo_lab.rollout.environments.environment import Environment, sample_encoded_episodes
 from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
@@ -36,8 +35,6 @@ from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_id
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Rows
-
-TOOL_TIMEOUT: float = SETTINGS["tool_timeout"].default  # seconds
 
 
 class ToolEnvironment(Environment):

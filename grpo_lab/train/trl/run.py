@@ -79,7 +79,7 @@ def train(
     check_settings(config, has_lora=lora is not None)
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
     check_environment(config, environment)
     inputs = RunInputs(

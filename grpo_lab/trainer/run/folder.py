@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE, flush, publish, write_atomically
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
+from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.run import checkpoint
 from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
@@ -313,6 +314,7 @@ def checkpoint_name(completed_steps: int) -> str:
 
 def _compared_settings(settings: dict) -> dict:
     """Return the settings that a resumed run may not change."""
+    settings = without_default_tool_timeout(settings)
     return {name: settings.get(name) for name in SETTINGS.keys() - {*MAY_CHANGE_ON_RESUME}}
 
 

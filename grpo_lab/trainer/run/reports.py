@@ -20,13 +20,15 @@ from grpo_lab.trainer.run.trackers import Trackers
 
 LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
 STEPS_BEFORE_WARNING = 5  # number of steps after which a run without a gradient signal is reported
+# Advantages that are zero if the rewards of each group are equal. Those of turns, or of a user, may not be.
+ZERO_FOR_EQUAL_REWARDS = ("group", "rloo", "best_of_group")
 
 
 class Reports:
     """The progress bar of a run, at most 80 columns wide, and the trackers of its metrics.
 
-    If the rewards of every group have been equal so far, the run has no signal. It is reported on stderr after
-    `STEPS_BEFORE_WARNING` steps, and again at its end.
+    If the rewards of every group have been equal so far, and no row has had a gradient, the run has no signal. It is
+    reported on stderr after `STEPS_BEFORE_WARNING` steps, and again at its end.
 
     Args:
         config: The settings of the run.
@@ -40,7 +42,7 @@ class Reports:
         self._bar = bar
         self._trackers = trackers
         self._completed_steps = len(history)
-        self._has_signal = any(map(_step_has_signal, history))
+        self._has_signal = any(_step_has_signal(metrics, config) for metrics in history)
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of a completed step; an evaluation is printed as a line above the bar."""
@@ -56,7 +58,7 @@ class Reports:
         self._bar.set_postfix(postfix)
         self._trackers.log(metrics)
         self._completed_steps += 1
-        self._has_signal = self._has_signal or _step_has_signal(metrics)
+        self._has_signal = self._has_signal or _step_has_signal(metrics, self._config)
         if self._completed_steps == STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
@@ -66,8 +68,8 @@ class Reports:
             self._warn_without_signal()
 
     def _warn_without_signal(self) -> None:
-        if self._has_signal or self._config.advantage == "none":
-            return  # with the advantage "none", equal rewards have a gradient, too
+        if self._has_signal:
+            return
         other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
         tqdm.write(
             f"all rewards of {self._completed_steps} steps were equal within each group: no gradient{other_terms}; "
@@ -229,9 +231,16 @@ def quoted(text: str, width: int) -> str:
     return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
 
-def _step_has_signal(metrics: dict) -> bool:
-    """Return False if the rewards of every group were equal in this step; True if the metrics do not record it."""
-    return metrics.get("frac_reward_zero_std") != 1
+def _step_has_signal(metrics: dict, config: GRPOConfig) -> bool:
+    """Return False if all groups of a step had equal rewards and so no gradient; True if the metrics do not record it.
+
+    With the advantages of turns, for example, rows may have a gradient although the rewards of each group are equal.
+    """
+    if metrics.get("frac_reward_zero_std") != 1:
+        return True
+    if config.needs_every_row:  # then `rows_without_gradient` is 0 whatever the advantages are
+        return config.advantage not in ZERO_FOR_EQUAL_REWARDS
+    return metrics.get("rows_without_gradient") != 1
 
 
 def _three_decimals(value: float | None) -> str:

@@ -90,7 +90,9 @@ def test_an_environment_object_is_taken_as_it_is_but_for_its_limits():
     assert make_environment(environment=environment, tool_timeout=0.5).tool_timeout == 0.5
     patient = ToolEnvironment([add], tool_timeout=60.0)
     assert make_environment(environment=patient, tool_timeout=TOOL_TIMEOUT).tool_timeout == TOOL_TIMEOUT
-    assert make_environment(environment=patient, tool_timeout=GRPOConfig().tool_timeout_override) is patient
+    assert make_environment(environment=patient, tool_timeout=GRPOConfig().tool_timeout) is patient
+    explicit = GRPOConfig(tool_timeout=TOOL_TIMEOUT)
+    assert make_environment(environment=patient, tool_timeout=explicit.tool_timeout).tool_timeout == TOOL_TIMEOUT
     assert make_environment(environment=environment, max_tool_calling_iterations=4).max_tool_calling_iterations == 4
     assert make_environment(environment=TEXTS) is TEXTS
     limited = make_environment(environment=TEXTS, max_tool_calling_iterations=4)

@@ -62,6 +62,13 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
                 folder._check_same_run({})
 
 
+def test_the_former_default_of_tool_timeout_in_a_saved_run_is_no_change(tmp_path):
+    settings = GRPOConfig().as_dict()
+    folder = RunFolder(make_config(output_dir=str(tmp_path)), settings)
+    folder.manifest = {"settings": settings | {"tool_timeout": 30.0}, "fingerprints": {}, "checkpoints": {}}
+    folder._check_same_run({})
+
+
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_evaluations_may_change_on_resuming_and_training_does_not(begins, tmp_path):
     """The folder has the settings of the last start."""

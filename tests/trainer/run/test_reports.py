@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages.estimators import AdvantageEstimator
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.run.reports import best_and_worst, completion_records
-from tests.support import small_policy
+from tests.support import small_policy, tool_policy
 from tests.support.file_faults import Killed
 from tests.support.small_policy import (
     ROWS,
@@ -21,6 +23,7 @@ from tests.support.small_policy import (
     train_small,
     weights,
 )
+from tests.support.tool_policy import make_tool_policy, tool_config
 
 
 def no_reward(completions, **kwargs):
@@ -86,6 +89,30 @@ def test_a_group_of_unequal_rewards_or_an_advantage_without_baseline_counts_as_s
     train(model, tokenizer, ROWS, differs_once, make_config(max_steps=6))
     train(model, tokenizer, ROWS, equal, make_config(max_steps=6, advantage="none"))
     assert warnings_of(capsys) == []
+
+
+def test_equal_rewards_are_not_reported_if_an_advantage_of_the_users_is_not_zero(monkeypatch, capsys):
+    model, tokenizer = make_policy()
+    own_advantage = AdvantageEstimator(lambda batch, config: torch.ones_like(batch.rewards))
+    monkeypatch.setitem(ADVANTAGES, "ones", own_advantage)
+    for settings in ({}, {"beta": 0.1}):
+        history = train(model, tokenizer, ROWS, equal, make_config(max_steps=5, advantage="ones", **settings))
+        assert all(metrics["frac_reward_zero_std"] == 1 and metrics["grad_norm"] > 0 for metrics in history)
+    assert warnings_of(capsys) == []
+
+
+@pytest.mark.slow
+def test_equal_rewards_of_episodes_are_reported_only_if_no_turn_has_a_gradient(capsys):
+    def minus_environment(completions, environments, **kwargs):
+        return [-environment.get_reward() for environment in environments]
+
+    for advantage, count in (("turn", 0), ("group", 1)):
+        config = tool_config(max_steps=5, advantage=advantage)
+        rows, arguments = tool_policy.ROWS, {"environment_factory": tool_policy.Adder}
+        history = train(*make_tool_policy(), rows, minus_environment, config, **arguments)
+        assert all(metrics["frac_reward_zero_std"] == 1 for metrics in history)
+        assert any(metrics["rows_without_gradient"] < 1 for metrics in history) == (advantage == "turn")
+        assert len(warnings_of(capsys)) == count
 
 
 def test_report_of_equal_rewards_names_another_term_with_a_gradient(capsys):
