@@ -84,8 +84,8 @@ class AdvantageEstimator:
         return advantages
 
 
-# The following functions pass tensors of the batch and settings to the formulas in formulas.py and turns.py.
-# The batch of an entry with `per_turn` has a `turn_mask`.
+# Each formula of an entry calls a function of formulas.py or turns.py with the tensors of the batch and the settings
+# that it reads. The batch of an entry with `per_turn` has a `turn_mask`.
 def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     if config.scale_rewards != "batch" or batch.all_rewards is None:
         return group_advantages(batch.rewards, config.scale_rewards)

@@ -1,4 +1,4 @@
-"""Checks of arguments, which raise errors that name the argument, its value and what is expected."""
+"""Errors of wrong arguments, which name the argument, its value and what is expected; and checks that raise them."""
 
 import re
 import sys

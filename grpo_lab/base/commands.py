@@ -1,4 +1,9 @@
-"""What the commands share: the decorator `command` of their `main` functions, and the `Parser` of their options."""
+"""The parts that all commands share: the decorator of their `main`, their errors, their parser, and words of a shell.
+
+`command` decorates `main`: it reports errors, in one line if they are the user's (`user_error_line`), and returns the
+exit code. `Parser` reads the options. The functions after it write names, versions and command lines as text, and check
+files and folders that an option names.
+"""
 
 import argparse
 import difflib

@@ -1,6 +1,8 @@
-"""Files of a run, of the lessons and of ModelScope: how they are written, and their names and folders.
+"""Files and names that several packages share: those of a run, safe writing, the lessons, and ModelScope's folders.
 
-`setup.py` runs this module as a file, and `diagnose` uses it without importing torch.
+First the names of files and metrics of a run; then `write_atomically` with its steps, `lesson_files`, and the folders
+where ModelScope keeps what it has downloaded. `setup.py` runs this module as a file, and `diagnose` uses it without
+importing torch.
 """
 
 import contextlib

@@ -1,7 +1,9 @@
-"""The user's own code: loaded by a name that was typed, FILE:function or module:function, or in a notebook's cell.
+"""The user's own code: objects imported by a typed name, and the functions that a notebook's cell defines.
 
-Loading runs the file. In a cell some lines are for Jupyter: `%magic`, `!command`, `name?`. `check`, the grading and its
-sandbox decide here what a cell defines, so that they cannot disagree. This module imports no torch.
+A name is FILE:function or module:function. `import_user_object` loads it, which runs the file.
+
+In a cell some lines are for Jupyter: `%magic`, `!command`, `name?`. `check`, the grading and its sandbox decide by
+`functions_of_cell` what a cell defines, so that they cannot disagree. This module imports no torch.
 """
 
 import ast

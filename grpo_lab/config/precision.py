@@ -1,4 +1,6 @@
-"""The precisions of full-parameter training, and the choice of one by device, configuration and model.
+"""The precisions of full-parameter training, the choice of one, and the precision and folder recorded on a model.
+
+`pick_precision` chooses by device and number of parameters, `precision_of` by the model and its configuration.
 
 Updates that are smaller than half the spacing of bf16 numbers are lost if the weights are rounded to the nearest
 (`grpo_lab.teaching.rounding`). There are two remedies: keep the weights in float32, or round stochastically. The

@@ -1,4 +1,9 @@
-"""Find the folder of a model by its name: the shipped model, the caches of two hubs, or a download."""
+"""Find the folder of a model by its name, and learn from its files what the model is, without loading its weights.
+
+The folder is that of the shipped model, one in the caches of two hubs, or a download (`find_folder`). An adapter has a
+base model, whose folder is found as well. The files say what a folder lacks (`missing_or_damaged`), how large its model
+is (`count_parameters`), and whether that is the shipped one (`is_bundled_model`).
+"""
 
 import contextlib
 import json

@@ -1,6 +1,7 @@
-"""Load a policy, and print what was chosen: folder, device and precision.
+"""Load a policy on a device, or its configuration and tokenizer alone, from the folder of the model.
 
-Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
+`load_policy` also prints its choices: folder, device and precision (`pick_device`, `describe_device`). Weights are read
+from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
 
 A command that checks a run before it loads the weights takes the configuration and the tokenizer alone.
 """

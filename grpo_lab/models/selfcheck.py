@@ -2,8 +2,8 @@
 
 The fast paths call the layers of a model with masks, positions and caches that this package makes, and the plain path
 relies on the way in which transformers treats padding and caches. If an architecture treats one of these differently,
-the policy that samples is not the policy that is trained. Such a model is refused. Dropout would make the two differ in
-any model, so a run switches it off.
+the policy that samples is not the policy that is trained. Such a model is refused (`ensure_checked`). Dropout would
+make the two differ in any model, so a run switches it off (`disable_dropout`).
 """
 
 import torch

@@ -92,7 +92,8 @@ class Loss:
         return self.divided_by == "microbatch_tokens"
 
 
-# The following functions pass tensors of the batch and settings to the formulas in surrogates.py.
+# Each surrogate of an entry calls its formula in surrogates.py with the tensors of the batch and the settings that the
+# formula reads.
 def clipped_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,

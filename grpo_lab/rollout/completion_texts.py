@@ -1,7 +1,8 @@
 """The texts of completions as the rewards see them.
 
-A text has two things that plain decoding leaves out: tags such as </think> that are special tokens of the tokenizer,
-and the tag that opens a thought if the prompt ends with it.
+A text (`CompletionTexts`) has two things that plain decoding leaves out: tags such as </think> that are special tokens
+of the tokenizer (`TagKeepingTokenizer`), and the tag that opens a thought if the prompt ends with it
+(`thought_prefix`).
 """
 
 import re

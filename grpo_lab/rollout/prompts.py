@@ -1,4 +1,7 @@
-"""Prompts: their text by the chat template of a tokenizer, their token ids, and the checks before a run.
+"""Prompts: their token ids, the checks of their length, their text by a chat template, and what a template changes.
+
+`encode_prompts` and `check_prompts` are called by samplers and runs. `render_prompt` writes the text of a prompt, and
+`find_prompt_quirks` compares texts with their messages.
 
 Some templates drop the system message, strip the thoughts of earlier answers, or write the date. Here the system
 message and the thoughts are put back, so that the model gets all messages. The date is always the same, so that a

@@ -1,4 +1,9 @@
-"""Tasks: problems with known answers, as rows in the form that TRL's trainers also take."""
+"""Tasks: problems with known answers, as rows in the form that TRL's trainers also take.
+
+`rows.py` says what a row is, and `task_table.py` has the tasks by name. Their problems are in `builtin_problems.py`,
+`short_sums.py`, `gsm8k.py` and `gym.py`. The user's own problems are in `user_data.py`, which reads `records.py` with
+the options of `data_options.py`.
+"""
 
 from grpo_lab.tasks.builtin_problems import (
     MAX_PROBLEMS,

@@ -1,5 +1,8 @@
 """The records of a file, a folder or a hub data set, each with its location for error messages.
 
+A `Source` has the records of both splits; `hub_source` and `local_source` make one, and the functions after them read
+single files and splits.
+
 Text files are read with Python's modules csv and json, so that an error can name the line and "007" stays "007".
 Parquet files are read with pyarrow, and hub data sets with `datasets`. Code that comes with data is never run.
 """

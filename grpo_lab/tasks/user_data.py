@@ -1,6 +1,7 @@
 """The user's own data as a task, from a file, a folder or a hub data set.
 
-The data has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
+The data has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}. `read_user_data` makes rows of the
+records that `records.py` reads. `ProblemIndex` finds rows that repeat or contradict earlier ones.
 
 The held-out problems are in NAME.test.csv beside NAME.csv, in a file test.csv in the folder, or in the split that
 `dataset_test_split` names. Without any of these, a hash of each problem decides, as for the other tasks: it holds out

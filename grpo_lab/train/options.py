@@ -68,7 +68,7 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
 
 
 def _parse(parser: Parser, words: list[str] | None) -> dict:
-    """Return the options in these words by name, without an option that is "none" and no setting, which is left out."""
+    """Return the options in these words by name; "none" is None for a setting, and leaves any other option out."""
     options = vars(parser.parse_args(words))
     return {name: value for name, value in options.items() if value is not None or name in SETTINGS}
 

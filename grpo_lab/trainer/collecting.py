@@ -153,7 +153,11 @@ def rewards_of_turns(
 
 
 def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
-    """Return an index for the state in which each turn begins, the same for equal states; -1 where there is no turn."""
+    """Return an index for the state in which each turn begins, the same for equal states.
+
+    An entry after the last turn of an episode is not the state of a turn, whatever its value: -1, or the index of a
+    state recorded after a reply that no turn follows. The mask of `rewards_of_turns` is False there.
+    """
     states_of_episodes = [episode.states for episode in rollout.episode_per_row()]
     index_of_state: dict = {}
     ids_of_episodes = [

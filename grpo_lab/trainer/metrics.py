@@ -1,4 +1,4 @@
-"""The metrics of a step: of its rollout, its rewards, its updates, and the seconds of its phases."""
+"""The metrics of a step: of its updates, its rollout and its rewards, and the seconds of its phases."""
 
 import math
 import time

@@ -5,11 +5,11 @@ row, draw the next token, record its log-probability. No row leaves before all r
 columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the
 step as a CUDA graph.
 
-`CpuDecoder` draws from the same distributions. A step that reads 32 tokens takes a CPU half as long as one that reads
-64. So rows that have drawn the same tokens so far share one prefix until they part, and rows that have ended leave.
-Attention reads only the columns that are written. A step draws one random number per row, not one per token of the
-vocabulary. With a large model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in
-the cache. How a step is computed follows from shapes alone, so a resumed run computes the same.
+`CpuDecoder` draws from the same distributions. On a CPU, a step takes less time if it reads fewer tokens. So rows that
+have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention reads only
+the columns that are written. A step draws one random number per row, not one per token of the vocabulary. With a large
+model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in the cache. How a step is
+computed follows from shapes alone, so a resumed run computes the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -224,11 +224,7 @@ class Decoder:
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
-        """Draw the next token of every row of a whole rollout from the distribution after its prefix.
-
-        A part of a rollout (`num_rollout_rows`) would get other random numbers here than its rows get in the whole
-        rollout; the subclasses draw those of the whole.
-        """
+        """Draw the next token of every row of a whole rollout from the distribution after its prefix."""
         if pi.isnan().any():
             raise RunError(NONFINITE_LOGITS_MESSAGE)
         return pi.multinomial(1)[:, 0]

@@ -1,8 +1,8 @@
 """Decoding on an NVIDIA GPU: one token step in fixed memory, captured as a CUDA graph and repeated.
 
-A token step of a 24-layer model is a thousand small kernels. The GPU computes them in one or two milliseconds, but
-Python needs 20 to 30 to launch them. So here a step reads and writes only tensors of fixed size and address, and needs
-no value on the host. Such a step can be captured as a CUDA graph, which a single call repeats.
+A token step of a model with many layers is a long series of small kernels, which Python launches more slowly than the
+GPU computes them. So here a step reads and writes only tensors of fixed size and address, and needs no value on the
+host. Such a step can be captured as a CUDA graph, which a single call repeats.
 
 Attention reads all columns of the cache, since lengths must not change; a mask hides the columns that are not written
 yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, which synchronises host and GPU. Rows that

@@ -52,7 +52,7 @@ class Environment:
             rows: Rows of the data, P of them.
             sampling: The settings of the sampler, with G and the maximum number of tokens of an episode.
             record_turns: True records after every turn the reward so far and the state of each environment object, if
-                it has them. An environment without `has_instances` may leave this argument out: it never gets it.
+                it has them. The argument is passed only if `has_instances`; other environments may leave it out.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""One episode with tools: the calls in each turn of the policy, their results, and the environment's rewards.
+"""One episode with tools, and the thread of its calls: the calls in each turn, their results, rewards and states.
 
 All code of an environment object, from its constructor to `get_reward`, runs in one thread and one event loop
 (`WorkerThread`). Connections to databases and sessions on a network need this. A call that hangs is given up together

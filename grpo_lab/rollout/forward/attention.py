@@ -1,12 +1,12 @@
 """Attention in a packed sequence (packing.py): rows gathered from it attend with a mask, long rows without one.
 
-In short rows, all layers share one mask. In transformers, each layer turns a boolean mask into an additive one and
-keeps it for the backward pass: 24 layers keep 24 copies of a B x Q x S tensor.
+In short rows (`MaskedRows`), all layers share one mask. In transformers, each layer turns a boolean mask into an
+additive one and keeps it for the backward pass: 24 layers keep 24 copies of a B x Q x S tensor.
 
-In long rows, a mask would grow with the square of the length. The queries of a row are its last tokens, and each
-attends to all tokens up to itself. So a causal kernel needs no mask. It needs only the lengths of the rows, whose
-tokens follow one another without padding. On a GPU in half precision, one call of `varlen_attn` computes all rows.
-Elsewhere each row is one call of torch's `scaled_dot_product_attention`.
+In long rows (`LongRows`), a mask would grow with the square of the length. The queries of a row are its last tokens,
+and each attends to all tokens up to itself. So a causal kernel needs no mask. It needs only the lengths of the rows,
+whose tokens follow one another without padding. On a GPU in half precision, one call of `varlen_attn` computes all
+rows. Elsewhere each row is one call of torch's `scaled_dot_product_attention`.
 
 Attention uses only those kernels of torch that need no new plan for each shape.
 """

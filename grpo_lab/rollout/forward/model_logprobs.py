@@ -1,18 +1,12 @@
 """The log-probability of each token of a completion under a model, with gradient.
 
 `compute_logprobs` runs the model and passes its logits to the formulas of `grpo_lab/logprobs.py`. The trainer calls it
-for rows of an experience (`trainer/experience.py`). In float32 the result agrees to 1e-4 with the
-log-probabilities recorded while sampling.
+for rows of an experience (`trainer/experience.py`). In float32 the result agrees to 1e-4 with the log-probabilities
+recorded while sampling.
 
 On the fast path (`has_fast_path`), a common prefix of several rows is computed once (`packing.py`), and the logits of
 many tokens are computed in chunks (`_packed_logprobs`). Any other model computes whole rows, and chunks of logits with
 its own head (`_plain_logprobs`, `ModelHead`).
-
-Between the last hidden states and the logits, such a model may scale or cap values as it likes. So the layers run once
-for all tokens. Then the model's own forward pass runs for each chunk, with layers that return the hidden states of the
-chunk instead of computing. A trial on a few tokens shows whether a model allows this. For each chunk, the `forward` of
-the module that holds the layers is replaced for a while. So the hooks of this module run once more per chunk. A
-compiled module, or a module that FSDP has wrapped, may ignore the replacement; then the trial finds a difference.
 """
 
 import warnings
@@ -262,6 +256,11 @@ def _try_head(model) -> bool:
 
 class ModelHead:
     """The part of a model after its layers, which turns hidden states into logits.
+
+    It may scale or cap values as it likes. So the model's own forward pass computes the logits, while the `forward` of
+    the module that holds the layers is replaced by a function that returns the hidden states; the hooks of this module
+    run once more at each call. A compiled module, or one that FSDP has wrapped, may ignore the replacement: a trial on
+    a few tokens (`has_separable_head`) finds this out.
 
     Args:
         model: A model for which `has_separable_head` is True.

@@ -1,4 +1,6 @@
-"""A run on TRL's GRPOTrainer, with one process or several.
+"""A run on TRL's GRPOTrainer, with one process or several; and the record of its steps and completions.
+
+`train_on_trl` is the run. `StepRecorder` follows TRL's callbacks and writes the metrics of each step.
 
 TRL samples completions, computes advantages and the loss, and updates the parameters. The order of the problems, the
 calls of the rewards, the learning rate of each update, the weight decay, the held-out evaluation and the folder are

@@ -1,8 +1,9 @@
-"""What each setting of this package and each name in TRL's configuration is on the other side: one table, `TRL_TABLE`.
+"""The correspondence between our settings and TRL's names, in one table: `TRL_TABLE`.
 
-The reader of a file for TRL (`file.py`), the maker of TRL's configuration (`settings.py`, `trainer.py`) and the page of
-all settings (docs/trl_table.py) work from it. It imports no TRL. Tests compare it with the installed TRL: each field of
-its GRPOConfig has one entry. A new setting needs a line in `TRL_SETTINGS`.
+First the kinds of entries, then the entries: `TRL_SETTINGS` for our settings, and the other parts for TRL's names that
+are no setting here. Three modules read the table: `file.py`, `settings.py` and docs/trl_table.py, which writes the page
+of all settings. A new setting needs a line in `TRL_SETTINGS`. This module does not import TRL; tests compare the table
+with the installed TRL, each field of whose GRPOConfig must have one entry.
 """
 
 import enum

@@ -85,7 +85,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
 
 
 def check_inputs_without_weights(inputs: RunInputs) -> None:
-    """Raise InputError for the first argument of a script that is refused whatever the weights are."""
+    """Make all checks that need no weights, for a script: raise InputError for the first wrong argument."""
     _check_types_and_rows(inputs)
     for check in checks_without_weights(inputs):
         check.function()

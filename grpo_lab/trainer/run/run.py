@@ -1,4 +1,4 @@
-"""A training run from its first step to its end: data order, reference model, files, progress and resuming."""
+"""A training run from its first step to its end: data rows of each step, reference model, records and checkpoints."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
