@@ -209,9 +209,9 @@ class _Chat:
             messages = [*self.system_messages, messages[-1]]
         row = self.row | {"prompt": self._prompt(messages)}
         distribution = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
-        sampling = SamplingParams(1, self.max_new_tokens, **distribution)
+        sampling_params = SamplingParams(1, self.max_new_tokens, **distribution)
         self.environment.check(self.model, self.tokenizer, [row], self.max_new_tokens, self.row_name)
-        rollout = self.environment.sample(self.model, self.tokenizer, [row], sampling)
+        rollout = self.environment.sample(self.model, self.tokenizer, [row], sampling_params)
         (episode,) = rollout.episodes
         if episode.prompt is not None:
             observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])

@@ -64,8 +64,8 @@ def mean_logprob_difference(model) -> float:
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :2] = False
     with evaluation_mode(model), restored_random_state(seed=0):
-        sampling = SamplingParams(num_generations=2, max_completion_length=COMPLETION_LENGTH)
-        request = SamplingRequest(EncodedPrompts(ids, mask), sampling, eos_token_ids=(), pad_token_id=0)
+        sampling_params = SamplingParams(num_generations=2, max_completion_length=COMPLETION_LENGTH)
+        request = SamplingRequest(EncodedPrompts(ids, mask), sampling_params, eos_token_ids=(), pad_token_id=0)
         sequences, sampled_logp, *_ = sample_sequences(model, request)
         completions = sequences[:, length:]
         prompt_of_row = torch.tensor([0, 0, 1, 1], device=ids.device)

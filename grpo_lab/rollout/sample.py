@@ -71,7 +71,7 @@ def sample_completions(
         ValueError: if a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
             It is raised before anything is sampled.
     """
-    sampling = SamplingParams(
+    sampling_params = SamplingParams(
         num_generations,
         max_completion_length,
         temperature=temperature,
@@ -80,19 +80,19 @@ def sample_completions(
         repetition_penalty=repetition_penalty,
         cache_implementation=cache_implementation,
     )
-    return sample_prompts(model, tokenizer, prompts, sampling)
+    return sample_prompts(model, tokenizer, prompts, sampling_params)
 
 
 @torch.no_grad()
-def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) -> Rollout:
+def sample_prompts(model, tokenizer, prompts: list, sampling_params: SamplingParams) -> Rollout:
     """Sample completions of each prompt, as `sample_completions` does, with the settings in one object."""
     encoded = encode_prompts(tokenizer, prompts)
-    request = make_sampling_request(model, tokenizer, encoded, sampling)
+    request = make_sampling_request(model, tokenizer, encoded, sampling_params)
     with evaluation_mode(model):
         samples = sample_sequences(model, request)
     eos_token_ids = list(request.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
-    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling_params.num_generations, eos_token_ids)
     completion_ids, mask, truncated, texts = read_sequences(
         samples.sequences, prompt_length, eos_token_ids, completion_texts.tokenizer
     )
@@ -101,7 +101,7 @@ def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) ->
     return Rollout.without_environment(
         prompt_ids=request.prompts.ids,
         prompt_mask=request.prompts.mask,
-        prompt_of_row=torch.arange(len(mask), device=mask.device) // sampling.num_generations,  # [groups]
+        prompt_of_row=torch.arange(len(mask), device=mask.device) // sampling_params.num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
         logp=torch.where(mask, samples.logp, 0),
@@ -111,16 +111,18 @@ def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) ->
     )
 
 
-def make_sampling_request(model, tokenizer, encoded: EncodedPrompts, sampling: SamplingParams) -> SamplingRequest:
+def make_sampling_request(
+    model, tokenizer, encoded: EncodedPrompts, sampling_params: SamplingParams
+) -> SamplingRequest:
     """Return the request for completions of encoded prompts, without an environment, on the model's device.
 
     Raises:
         InputError: if a prompt leaves no room in the context.
     """
     for index, tokens in enumerate(encoded.mask.sum(-1).tolist()):
-        check_context_length(model.config, tokens, sampling.max_completion_length, f"prompts[{index}]")
+        check_context_length(model.config, tokens, sampling_params.max_completion_length, f"prompts[{index}]")
     eos_token_ids = tuple(end_token_ids(model, tokenizer))
-    return SamplingRequest(encoded.to(model.device), sampling, eos_token_ids, pad_token_id(tokenizer))
+    return SamplingRequest(encoded.to(model.device), sampling_params, eos_token_ids, pad_token_id(tokenizer))
 
 
 def read_sequences(
@@ -158,14 +160,14 @@ def read_sequences(
 
 def sample_sequences(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
-    if request.sampling.cache_implementation == "dynamic" or not has_fast_path(model):
+    if request.sampling_params.cache_implementation == "dynamic" or not has_fast_path(model):
         return sample_by_generate(model, request)
     decoder_class = DECODERS.get(model.device.type, Decoder)
     num_parts = 1
     if request.episode_tokens is None:  # one object has the tokens of all episodes, so these are drawn together
         num_columns = decoder_class.spec_for(request).num_columns
         free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
-        num_prompts, num_generations = len(request.prompts.ids), request.sampling.num_generations
+        num_prompts, num_generations = len(request.prompts.ids), request.sampling_params.num_generations
         num_parts = parts_that_fit(model, num_prompts, num_generations, num_columns, free_bytes)
     if num_parts == 1:
         samples = _decode(model, request, decoder_class)
@@ -186,7 +188,7 @@ def _decode(model, request: SamplingRequest, decoder_class: type[Decoder]) -> Sa
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     with decoder_class.for_request(model, request) as decoder:
         decoder.begin(request.prompts, prompt_cache, request.first_row)
-        steps = decoder.run(request.sampling.max_completion_length)
+        steps = decoder.run(request.sampling_params.max_completion_length)
         samples = decoder.read_samples(request.prompts.ids.shape[1], steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed
     return samples
@@ -223,15 +225,15 @@ def _padded_rows(parts: list[Tensor], padding: int) -> Tensor:
 
 def sample_by_generate(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request with `generate`, which supports every architecture of transformers."""
-    sampling = request.sampling
+    sampling_params = request.sampling_params
     episode_tokens = request.episode_tokens
-    ids, mask = (x.repeat_interleave(sampling.num_generations, 0) for x in request.prompts)
-    recorder = _LogprobRecorder(sampling, ~mask, episode_tokens)
+    ids, mask = (x.repeat_interleave(sampling_params.num_generations, 0) for x in request.prompts)
+    recorder = _LogprobRecorder(sampling_params, ~mask, episode_tokens)
     # In an episode, `episode_tokens` decides when a row ends: an end token may end only a turn.
     eos_token_ids = None if episode_tokens is not None else list(request.eos_token_ids) or None
     settings = GenerationConfig(
         do_sample=True,
-        max_new_tokens=sampling.max_completion_length,
+        max_new_tokens=sampling_params.max_completion_length,
         eos_token_id=eos_token_ids,
         pad_token_id=request.pad_token_id,
         top_k=0,
@@ -259,8 +261,10 @@ class _StopWhenDone(StoppingCriteria):
 class _LogprobRecorder(LogitsProcessor):
     """A logits processor that applies the sampling parameters, and records the log-probability of each drawn token."""
 
-    def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], episode_tokens: EpisodeTokens | None):
-        self.sampling = sampling
+    def __init__(
+        self, sampling_params: SamplingParams, is_padding: Bool[Tensor, "B L"], episode_tokens: EpisodeTokens | None
+    ):
+        self.sampling_params = sampling_params
         self.is_padding = is_padding
         self.episode_tokens = episode_tokens
         self.log_pi: Tensor | None = None
@@ -271,7 +275,7 @@ class _LogprobRecorder(LogitsProcessor):
         self._record_logp(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        logits = warp(self.sampling, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
+        logits = warp(self.sampling_params, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
         self.log_pi = log_pi = logits.log_softmax(-1)
         if log_pi.isnan().any():
             raise RunError(NONFINITE_LOGITS_MESSAGE)

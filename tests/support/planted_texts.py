@@ -16,9 +16,9 @@ PLANTED_ROWS = [{"prompt": "a", "answer": "2"}, {"prompt": "f", "answer": "1"}]
 def plant_texts(monkeypatch, texts=TEXTS):
     """Replace the texts of sampled completions by the planted ones; ids, lengths and masks stay those of the sample."""
 
-    def planted(model, tokenizer, prompts, sampling):
-        rollout = sample_prompts(model, tokenizer, prompts, sampling)
-        planted_texts = [text for prompt in prompts for text in texts[prompt][: sampling.num_generations]]
+    def planted(model, tokenizer, prompts, sampling_params):
+        rollout = sample_prompts(model, tokenizer, prompts, sampling_params)
+        planted_texts = [text for prompt in prompts for text in texts[prompt][: sampling_params.num_generations]]
         return dataclasses.replace(rollout, texts=planted_texts)
 
     monkeypatch.setattr(environment, "sample_prompts", planted)

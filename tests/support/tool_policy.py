@@ -98,7 +98,7 @@ def sample_scripts(monkeypatch, tokenizer, scripts: list[list[str]]) -> None:
     """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
-        episode_tokens, max_completion_length = request.episode_tokens, request.sampling.max_completion_length
+        episode_tokens, max_completion_length = request.episode_tokens, request.sampling_params.max_completion_length
         tokens = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]
         assert len(queues) == len(episode_tokens.ids), "a script for each row"

@@ -57,7 +57,7 @@ class DecoderSpec:
 
     num_prompts: int  # P
     num_columns: int  # number of columns of the cache, enough for the longest prompt and its completion
-    sampling: SamplingParams
+    sampling_params: SamplingParams
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
     num_rollout_rows: int | None = None  # number of rows of the rollout, if the decoder draws a part of it; else None
@@ -79,8 +79,8 @@ class Decoder:
     shares_prefixes = False  # True if the G rows of a prompt begin with one prefix
 
     def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
-        num_rows = spec.num_prompts * spec.sampling.num_generations
-        rows_per_prefix = spec.sampling.num_generations if self.shares_prefixes else 1
+        num_rows = spec.num_prompts * spec.sampling_params.num_generations
+        rows_per_prefix = spec.sampling_params.num_generations if self.shares_prefixes else 1
         num_prefixes = num_rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
@@ -127,8 +127,8 @@ class Decoder:
         num_prompts, prompt_length = request.prompts.ids.shape
         return DecoderSpec(
             num_prompts,
-            cls.columns_for(prompt_length, request.sampling.max_completion_length),
-            request.sampling,
+            cls.columns_for(prompt_length, request.sampling_params.max_completion_length),
+            request.sampling_params,
             request.eos_token_ids,
             request.pad_token_id,
             request.num_rollout_rows,
@@ -265,7 +265,7 @@ class Decoder:
             logits = self._forward(keywords)
         sequences = self.sequences.index_select(0, self.representative_row)
         ids = torch.where(self.readable_columns, sequences, self.last_token)
-        return warp(self.spec.sampling, ids, logits.float())
+        return warp(self.spec.sampling_params, ids, logits.float())
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         """Return the model's logits after the last token of each prefix."""

@@ -36,7 +36,7 @@ class SamplingRequest:
     """A request to draw G completions of each of P prompts: those of a rollout, or of a part of it."""
 
     prompts: EncodedPrompts
-    sampling: SamplingParams
+    sampling_params: SamplingParams
     eos_token_ids: tuple[int, ...]  # the tokens that end a completion
     pad_token_id: int  # fills a row after its end
     # Supplies the environment's tokens, and says which rows have ended. None without an environment.
@@ -49,7 +49,7 @@ class SamplingRequest:
     @property
     def num_rows(self) -> int:
         """B = P * G, the number of completions."""
-        return len(self.prompts.ids) * self.sampling.num_generations
+        return len(self.prompts.ids) * self.sampling_params.num_generations
 
     def in_parts(self, num_parts: int) -> list["SamplingRequest"]:
         """Split the request into `num_parts` requests for equally many consecutive prompts; `num_parts` divides P."""
@@ -76,20 +76,22 @@ class Samples(NamedTuple):
     steps: int  # number of token steps
 
 
-def warp(sampling: SamplingParams, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+def warp(
+    sampling_params: SamplingParams, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]
+) -> Float[Tensor, "B V"]:
     """Return the logits of the distribution that tokens are drawn from: minus infinity at excluded tokens.
 
     Args:
-        sampling: The settings of the sampler.
+        sampling_params: The settings of the sampler.
         ids: The tokens of each row so far, for the repetition penalty. Padding must be replaced by a token of the row;
             otherwise the padding token is penalised as well.
         logits: The logits of the model for the next token.
     """
     warpers = (
-        (RepetitionPenaltyLogitsProcessor, float(sampling.repetition_penalty), 1.0),
-        (TemperatureLogitsWarper, float(sampling.temperature), 1.0),
-        (TopKLogitsWarper, sampling.top_k, 0),
-        (TopPLogitsWarper, sampling.top_p, 1.0),
+        (RepetitionPenaltyLogitsProcessor, float(sampling_params.repetition_penalty), 1.0),
+        (TemperatureLogitsWarper, float(sampling_params.temperature), 1.0),
+        (TopKLogitsWarper, sampling_params.top_k, 0),
+        (TopPLogitsWarper, sampling_params.top_p, 1.0),
     )
     for warper, value, neutral in warpers:
         if value != neutral:

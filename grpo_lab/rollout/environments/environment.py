@@ -43,14 +43,14 @@ class Environment:
     schemas: list[dict] | None = None
 
     def sample(
-        self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False
+        self, model, tokenizer, rows: list[dict], sampling_params: SamplingParams, *, record_turns: bool = False
     ) -> Rollout:
         """Sample G episodes of each row of the data.
 
         Args:
             model, tokenizer: The policy and its tokenizer.
             rows: Rows of the data, P of them.
-            sampling: The settings of the sampler, with G and the maximum number of tokens of an episode.
+            sampling_params: The settings of the sampler, with G and the maximum number of tokens of an episode.
             record_turns: True records after every turn the reward so far and the state of each environment object, if
                 it has them. The argument is passed only if `has_instances`; other environments may leave it out.
         """
@@ -100,7 +100,7 @@ def sample_rollout(
     model,
     tokenizer,
     rows: list[dict],
-    sampling: SamplingParams,
+    sampling_params: SamplingParams,
     environment: Environment | None = None,
     *,
     record_turns: bool = False,
@@ -110,17 +110,17 @@ def sample_rollout(
     Args:
         model, tokenizer: The policy and its tokenizer.
         rows: Rows of the data, P of them, each with a "prompt".
-        sampling: The settings of the sampler, with G and the maximum number of tokens.
+        sampling_params: The settings of the sampler, with G and the maximum number of tokens.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
         record_turns: True records after every turn the reward so far and the state of each environment object, if each
             episode has such an object.
     """
     check_is_environment(environment)
     if environment is None:
-        return sample_prompts(model, tokenizer, [row["prompt"] for row in rows], sampling)
+        return sample_prompts(model, tokenizer, [row["prompt"] for row in rows], sampling_params)
     if record_turns and environment.has_instances:
-        return environment.sample(model, tokenizer, rows, sampling, record_turns=True)
-    return environment.sample(model, tokenizer, rows, sampling)
+        return environment.sample(model, tokenizer, rows, sampling_params, record_turns=True)
+    return environment.sample(model, tokenizer, rows, sampling_params)
 
 
 @torch.no_grad()
@@ -128,7 +128,7 @@ def sample_encoded_episodes(
     model,
     tokenizer,
     encoded: EncodedPrompts,
-    sampling: SamplingParams,
+    sampling_params: SamplingParams,
     reply: Callable[[list[Turn]], Sequence[list[int] | None]],
     *,
     stop_strings: Sequence[str] = (),
@@ -139,22 +139,22 @@ def sample_encoded_episodes(
     Args:
         model, tokenizer: The policy and its tokenizer.
         encoded: The P prompts, as `encode_prompts` returns them.
-        sampling: The settings of the sampler.
+        sampling_params: The settings of the sampler.
         reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
             None if its episode has ended. `turn.row` is the index of the episode.
         stop_strings: A turn ends as soon as its text contains one of these strings.
         max_turns: Maximum number of turns of the policy; None sets no limit.
     """
-    request = make_sampling_request(model, tokenizer, encoded, sampling)
+    request = make_sampling_request(model, tokenizer, encoded, sampling_params)
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
     eos_token_ids = request.eos_token_ids
     stop = StopStrings(tokenizer, stop_strings)
-    length = sampling.max_completion_length
+    length = sampling_params.max_completion_length
     episode_tokens = EpisodeTokens(request.num_rows, length, eos_token_ids, stop, reply, max_turns)
     with evaluation_mode(model):
         samples = sample_sequences(model, replace(request, episode_tokens=episode_tokens))
-    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling_params.num_generations, eos_token_ids)
     texts = [completion_texts.text(row, ids) for row, ids in enumerate(episode_tokens.ids)]
     return _rollout_of_episodes(request.prompts, episode_tokens, samples, texts, request.pad_token_id)
 

@@ -30,7 +30,7 @@ class TextEnvironment(Environment):
         return replace(self, max_turns=limit + 1)
 
     def sample(
-        self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False
+        self, model, tokenizer, rows: list[dict], sampling_params: SamplingParams, *, record_turns: bool = False
     ) -> Rollout:
         """Sample G episodes of each row of the data, as `sample_episodes` describes.
 
@@ -41,7 +41,7 @@ class TextEnvironment(Environment):
             raise InputTypeError("stop_strings", strings, "expected a list of texts, none of them empty")
         encoded = encode_prompts(tokenizer, [row["prompt"] for row in rows])
         eos_token_ids = end_token_ids(model, tokenizer)
-        completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
+        completion_texts = CompletionTexts(tokenizer, encoded, sampling_params.num_generations, eos_token_ids)
 
         def reply(turns: list[Turn]) -> list[list[int] | None]:
             texts = [completion_texts.text(turn.row, turn.earlier_ids + turn.ids) for turn in turns]
@@ -49,7 +49,7 @@ class TextEnvironment(Environment):
             return [None if text is None else encode_reply(tokenizer, text) for text in replies]
 
         return sample_encoded_episodes(
-            model, tokenizer, encoded, sampling, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
+            model, tokenizer, encoded, sampling_params, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
         )
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:

@@ -112,13 +112,13 @@ class ToolEnvironment(Environment):
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def sample(
-        self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False
+        self, model, tokenizer, rows: list[dict], sampling_params: SamplingParams, *, record_turns: bool = False
     ) -> Rollout:
         """Sample G episodes of each row of the data: reset the environments, then let the policy write and call tools.
 
         The arguments are those of `Environment.sample`.
         """
-        num_generations = sampling.num_generations
+        num_generations = sampling_params.num_generations
         call_format = ToolCallFormat(tokenizer, self.schemas)
         data_rows = [row for row in rows for _ in range(num_generations)]  # the data row of each episode
         class_state = _class_state(self.environment_class)
@@ -135,7 +135,7 @@ class ToolEnvironment(Environment):
                 model,
                 tokenizer,
                 encoded,
-                replace(sampling, num_generations=episodes_per_prompt),
+                replace(sampling_params, num_generations=episodes_per_prompt),
                 lambda turns: _reply(tool_episodes, turns),
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1,

@@ -35,8 +35,8 @@ TEXTS = TextEnvironment(reply_by_length, STOP_STRINGS)
 class OwnEnvironment(Environment):
     """An environment of the user's own: no attributes, and `sample` without `record_turns`."""
 
-    def sample(self, model, tokenizer, rows, sampling):
-        return TEXTS.sample(model, tokenizer, rows, sampling)
+    def sample(self, model, tokenizer, rows, sampling_params):
+        return TEXTS.sample(model, tokenizer, rows, sampling_params)
 
     def check(self, model, tokenizer, rows, max_completion_length, name="dataset"):
         TEXTS.check(model, tokenizer, rows, max_completion_length, name)
@@ -50,9 +50,9 @@ class Recording(OwnEnvironment):
     has_instances = has_reward = True
     schemas = ({"function": {"name": "f"}},)
 
-    def sample(self, model, tokenizer, rows, sampling, *, record_turns=False):
+    def sample(self, model, tokenizer, rows, sampling_params, *, record_turns=False):
         self.record_turns = record_turns
-        return TEXTS.sample(model, tokenizer, rows, sampling)
+        return TEXTS.sample(model, tokenizer, rows, sampling_params)
 
 
 class Uninherited:
