@@ -21,7 +21,8 @@ from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_r
 class LossMetrics(dict[str, Float[Tensor, ""]]):
     """The metrics of a loss by name: each a mean over tokens, or over rows.
 
-    `copy` and `|` keep `over_rows`, so a function that wraps a loss can add a metric by `metrics | {"mine": mean}`.
+    `copy`, `|` and `|=` keep `over_rows`, so a function that wraps a loss can add a metric by
+    `metrics | {"mine": mean}`.
 
     over_rows: Names of the metrics that are means over rows.
     """
@@ -37,6 +38,12 @@ class LossMetrics(dict[str, Float[Tensor, ""]]):
         """Return the metrics of both; those of `other` are means over tokens, unless it is a `LossMetrics`, too."""
         added_over_rows = other.over_rows if isinstance(other, LossMetrics) else set()
         return LossMetrics(dict(self) | other, (self.over_rows - other.keys()) | added_over_rows)
+
+    def __ior__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
+        """Add the metrics of `other`, as `|` does."""
+        self.over_rows = (self | other).over_rows
+        self.update(other)
+        return self
 
 
 def policy_loss(
