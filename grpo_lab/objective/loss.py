@@ -120,7 +120,7 @@ def policy_loss(
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     batch = LossBatch(ratio, logp, old_logp, mask, advantages)
     epsilon_high = upper_clip_range(epsilon, epsilon_high)
-    loss_settings = LossSettings(epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, **settings)
+    loss_settings = LossSettings.from_keywords(epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, **settings)
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)
