@@ -30,7 +30,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")
 # Magics that run their cell in the notebook's namespace. `%%timeit` is none of them: it runs the cell in a function.
 _MAGIC_IN_NAMESPACE = re.compile(r"%%(?:time|capture|prun)\b")
-_JUPYTER_LINE = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*)$")
+# A line for Jupyter, with those that a backslash joins to it; or Python in which no such line begins.
+_JUPYTER_LINE_OR_PYTHON = re.compile(
+    r"""^(?P<indent>[^\S\n]*)(?:(?P<target>[^\W\d][\w.,*\[\] \t]*=[ \t]*)(?=[%!])|(?=[%!?]))"""
+    r"""(?:\\(?:.|\Z)|[^\\\n])*"""
+    r"""|^(?P<help_indent>[^\S\n]*)[\w.*]+(?:\[[^\]\n]*\][\w.*]*)*\?{1,2}[^\S\n]*$"""
+    r"""|(?P<quotes>\"{3}|'{3})(?:\\.|(?!(?P=quotes))[^\\])*(?:(?P=quotes))?"""
+    r"""|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\#[^\n]*|\\\n[ \t]*[%!?]?|(?P<brackets>[][(){}])""",
+    re.DOTALL | re.MULTILINE,
+)
 _module_names: dict[Path, str] = {}  # the name of the module of each file that was imported, by its resolved path
 
 
@@ -166,8 +174,9 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 def python_of_cell(source: str) -> str | None:
     """Return the Python of a cell, with `pass` for each line that only Jupyter understands.
 
-    Lines keep their numbers. Errors of syntax remain. The result is None if a magic in the first line hands the cell to
-    something else than the notebook's namespace, as `%%writefile` and `%%timeit` do.
+    `x = !command` and `x = %magic` become `x = None`. Lines keep their numbers. Errors of syntax
+    remain. The result is None if a magic in the first line hands the cell to something else than the notebook's
+    namespace, as `%%writefile` and `%%timeit` do.
     """
     lines = source.split("\n")
     for index, line in enumerate(lines):
@@ -180,7 +189,24 @@ def python_of_cell(source: str) -> str | None:
     python = "\n".join(lines)
     if _parse(python) is not None:
         return python
-    return "\n".join(_JUPYTER_LINE.sub(r"\1pass", line) for line in lines)
+    return _without_jupyter_lines(python)
+
+
+def _without_jupyter_lines(source: str) -> str:
+    """Replace the lines for Jupyter outside strings and brackets."""
+    depth = 0  # of the brackets that are open
+
+    def replacement(match: re.Match) -> str:
+        nonlocal depth
+        indent = match["indent"] if match["indent"] is not None else match["help_indent"]
+        if indent is None or depth > 0:
+            text = match["brackets"] or (match[0] if indent is not None else "")
+            depth += sum(text.count(bracket) for bracket in "([{") - sum(text.count(bracket) for bracket in ")]}")
+            return match[0]
+        statement = f"{match['target']}None" if match["target"] else "pass"
+        return indent + statement + "\n" * match[0].count("\n")
+
+    return _JUPYTER_LINE_OR_PYTHON.sub(replacement, source)
 
 
 def parse_cell(source: str) -> ast.Module | None:

@@ -21,7 +21,8 @@ from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_r
 class LossMetrics(dict[str, Float[Tensor, ""]]):
     """The metrics of a loss by name: each a mean over tokens, or over rows.
 
-    `copy` and `|` keep `row_mean_names`, so a function that wraps a loss can add a metric: `metrics | {"mine": mean}`.
+    `copy`, `|` and `|=` keep `row_mean_names`, so a function that wraps a loss can add a metric by
+    `metrics | {"mine": mean}`.
 
     row_mean_names: Names of the metrics that are means over rows.
     """
@@ -37,6 +38,12 @@ class LossMetrics(dict[str, Float[Tensor, ""]]):
         """Return the metrics of both; those of `other` are means over tokens, unless it is a `LossMetrics`, too."""
         added_row_mean_names = other.row_mean_names if isinstance(other, LossMetrics) else set()
         return LossMetrics(dict(self) | other, (self.row_mean_names - other.keys()) | added_row_mean_names)
+
+    def __ior__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
+        """Add the metrics of `other`, as `|` does."""
+        self.row_mean_names = (self | other).row_mean_names
+        self.update(other)
+        return self
 
 
 def policy_loss(
@@ -113,7 +120,7 @@ def policy_loss(
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     batch = LossBatch(ratio, logp, old_logp, mask, advantages)
     epsilon_high = upper_clip_range(epsilon, epsilon_high)
-    loss_settings = LossSettings(epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, **settings)
+    loss_settings = LossSettings.from_keywords(epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, **settings)
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)

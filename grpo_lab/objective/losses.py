@@ -1,14 +1,14 @@
 """The table of the losses, with one entry for each loss, and the settings of the losses."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.checks import InputError, InputTypeError, check_choice
 from grpo_lab.base.option import check_value, option, option_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
@@ -47,6 +47,15 @@ class LossSettings:
     vespo_lambda_neg: float = option(
         2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=MIN_LAMBDA
     )
+
+    @classmethod
+    def from_keywords(cls, **settings) -> "LossSettings":
+        """Return the settings with these names; raise InputTypeError for a name that is none of them."""
+        names = [member.name for member in fields(cls)]
+        for name in settings.keys() - names:
+            expected = f"expected one of {', '.join(names)}"
+            raise InputTypeError(name, settings[name], expected, problem="is no setting of a loss")
+        return cls(**settings)
 
 
 class LossBatch(NamedTuple):

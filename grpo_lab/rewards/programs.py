@@ -29,6 +29,9 @@ from grpo_lab.sandbox.python import MAX_CPU_SECONDS, execute, needs_sandbox
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 MAX_COMPARED_ROWS = 10_000  # most rows that a result may have
 _ORDER_BY = re.compile(r"\border\s+by\b", re.IGNORECASE)
+# What may contain brackets and words that are no part of the statement: names and strings in quotes, and comments.
+_SQL_QUOTE_OR_COMMENT = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
+_INNERMOST_BRACKETS = re.compile(r"\([^()]*\)")
 
 
 class ProgramTest(NamedTuple):
@@ -156,8 +159,9 @@ def _program_test(test: Any) -> ProgramTest:
 def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list[float | None]:
     """Return 1.0 if the SELECT of a completion has the same result as the expected statement, else 0.0.
 
-    The rows of the two results may be in different orders, unless the expected statement has ORDER BY. The names of the
-    result columns may differ, but not their order.
+    The rows of the two results may be in different orders, unless the expected statement has an ORDER BY outside all
+    brackets: one in a sub-select or in OVER (...) does not order the result. The names of the result columns may
+    differ, but not their order.
 
     Args:
         completions: Strings or lists of chat messages. A completion without a statement earns 0.0.
@@ -175,10 +179,18 @@ def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list
             rewards.append(None)
         else:
             submitted = last_code_block(completion_text(completion), ("sql", "sqlite"))
-            expected_rows, is_ordered = cached_expected_result(path, statement), bool(_ORDER_BY.search(statement))
+            expected_rows, is_ordered = cached_expected_result(path, statement), orders_result(statement)
             is_right = submitted is not None and _has_result(submitted, path, expected_rows, is_ordered)
             rewards.append(float(is_right))
     return rewards
+
+
+def orders_result(statement: str) -> bool:
+    """Return True if a statement has an ORDER BY outside all brackets."""
+    statement, has_brackets = _SQL_QUOTE_OR_COMMENT.sub(" ", statement), 1
+    while has_brackets:
+        statement, has_brackets = _INNERMOST_BRACKETS.subn(" ", statement)
+    return bool(_ORDER_BY.search(statement))
 
 
 def expected_result(database: str, statement: str) -> list[tuple]:

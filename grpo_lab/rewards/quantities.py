@@ -244,6 +244,12 @@ _ROW_END = "\ue000"
 _ROW_END_PATTERN = re.compile(
     r"\\\\\*?\s*(?:\[\s*-?[0-9.]+\s*(?:pt|ex|em|mm|cm|in|bp|pc|mu)\s*\])?|\\cr(?![a-z])|\\hline(?![a-z])"
 )
+# Replaces a line break that may stand between two numbers while spaces are rewritten.
+_LINE_BREAK = "\ue001"
+_BREAK_BESIDE_NUMBER = re.compile(
+    r"(?<=[\d/:$)\]}])[^\S\n\r\v\f\x85\u2028\u2029]*+[\n\r\v\f\x85\u2028\u2029]\s*+(?=[\d/:$\\])"
+)
+_BREAK_BETWEEN_NUMBERS = re.compile(rf"(?<=[0-9/:}}]) ?{_LINE_BREAK}[ {_LINE_BREAK}]*+(?=[0-9/:]|\\frac)")
 _COLUMN_FORMAT = re.compile(r"(?<=\{array\})\s*\{[lcr|\s]*\}")
 # The replacement of each pattern, applied in this order.
 _REWRITES = {
@@ -282,15 +288,20 @@ _REWRITES = {
 
 @lru_cache(maxsize=4096)
 def normalise_notation(text: str) -> str:
-    """Return a text in one notation, LaTeX, without quotation marks around it and full stops at its end."""
+    """Return a text in one notation, LaTeX, without quotation marks around it and full stops at its end.
+
+    A line break between two numbers stays, since no number crosses it; any other becomes a space.
+    """
     text = _MIXED_NUMBER_GAP.sub(" ", text)
     text = _SUPERSCRIPTS.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}".replace("−", "-"), text)
     text = _SUBSCRIPTS.sub(lambda match: f"_{{{unicodedata.normalize('NFKC', match[0])}}}", text)
-    text = nfkc_text(text.translate(_SIGNS)).rstrip(" .,;")
+    text = _BREAK_BESIDE_NUMBER.sub(_LINE_BREAK, text.translate(_SIGNS))
+    text = nfkc_text(text).rstrip(" .,;")
     if r"\begin{" in text:
         text = _COLUMN_FORMAT.sub(lambda columns: re.sub(r"[|\s]", "", columns[0]), text)
         text = _ROW_END_PATTERN.sub(lambda end: "" if "hline" in end[0] else _ROW_END, text)
         text = text.replace("{smallmatrix}", "{matrix}")
     for pattern, replacement in _REWRITES.items():
         text = re.sub(pattern, replacement, text)
-    return " ".join(text.replace(_ROW_END, r" \\ ").split()).rstrip(" .,;")
+    text = _BREAK_BETWEEN_NUMBERS.sub("\n", " ".join(text.replace(_ROW_END, r" \\ ").split()))
+    return re.sub(f"[ {_LINE_BREAK}]+", " ", text).strip().rstrip(" .,;")

@@ -105,8 +105,9 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
     options |= {"output_dir": run_folder}
     specs = COMMAND_OPTIONS | SETTINGS
-    names = without_default_tool_timeout(typed).keys()
-    for name in sorted(names - {"model", "dry_run", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
+    # A run stores the steps that epochs or a share were converted to. They are compared once they are converted again.
+    unchecked = {"model", "dry_run", "resume_from_checkpoint", *CHANGEABLE_OPTIONS, *STEP_SETTING_OF_OPTION}
+    for name in sorted(without_default_tool_timeout(typed).keys() - unchecked):
         value_of_run = options.get(name, specs[name].default)
         if typed[name] != value_of_run:
             expected = f"expected {value_of_run!r}, as in the run in {run_folder!r}; the options that may change are "

@@ -132,6 +132,13 @@ TEXT = 'a = """\n%%time\n%x\n!y\nz?\n\u2028"""\nb = 5 \\\n%3'
         ("%%prun\n%pwd\na = 1", "\npass\na = 1"),
         ("a = 1\n%%time", "a = 1\npass"),
         ("def f(:", "def f(:"),
+        ("x = !ls\nt, a[0] = %timeit -o f()", "x = None\nt, a[0] = None"),
+        ("a[0]?\nb.c[i].d??\n*int*?", "pass\npass\npass"),
+        ("a = 1\n!dir C:\\", "a = 1\npass"),
+        ("!pip install \\\n    torch\na = 1", "pass\n\na = 1"),
+        ("!echo it's (\n" + TEXT, "pass\n" + TEXT),
+        ("!ls\na = (5\n%3)\nb = 'c' != \"(\"  # '''(\n%pwd", "pass\na = (5\n%3)\nb = 'c' != \"(\"  # '''(\npass"),
+        ("!ls\nd['a=%s'] = f(b=1)", "pass\nd['a=%s'] = f(b=1)"),
         ("%%timeit\na = 1", None),
         ("%%timer\na = 1", None),
         ("\n%%bash\nls", None),
@@ -151,6 +158,10 @@ def test_a_cell_that_cannot_be_parsed_has_no_functions(source):
 def test_functions_of_a_cell_are_those_at_its_top_level():
     source = "%%time\ndef f():\n    def g(): ...\nasync def h(): ...\nclass K:\n    def k(self): ..."
     assert [function.name for function in functions_of_cell(source)] == ["f", "h"]
+
+
+def test_a_cell_with_the_output_of_a_command_has_functions():
+    assert [function.name for function in functions_of_cell("x = !ls\ndef f(): return 1")] == ["f"]
 
 
 def test_cell_code_is_imported_without_torch():

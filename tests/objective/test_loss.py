@@ -125,6 +125,10 @@ def test_policy_loss_of_an_empty_mask_is_zero(loss_type):
         ({"loss_type": "sapo", "sapo_temperature_neg": math.nan}, "sapo_temperature_neg"),
         ({"loss_type": "vespo", "vespo_k_neg": -1.0}, "vespo_k_neg"),
         ({"loss_type": "vespo", "vespo_lambda_pos": math.nan}, "vespo_lambda_pos"),
+        (
+            {"epsilon_hihg": 0.3},
+            "epsilon_hihg is no setting of a loss; expected one of epsilon, epsilon_high, d",
+        ),
     ],
 )
 def test_policy_loss_refuses_bad_settings_by_name(keywords, named):

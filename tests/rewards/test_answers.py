@@ -147,6 +147,17 @@ def test_the_last_number_is_read_in_the_notations_that_the_comparison_knows():
     assert [text for text, number in NOT_IN_TEXT.items() if last_number_reward([text], answer=[number]) != [0.0]] == []
 
 
+def test_no_number_crosses_a_line_break():
+    last = {"x = 12\n345": "345", "12 \r\n 345": "345", "12\u2028345": "345", "$12$\n$345$": "345",
+            "１２\n３４５": "345", r"\frac{1}{12}" "\n345": "345", "We need 2\n1/2": "1/2", "2\n½": "1/2",
+            "7\n" r"\frac{1}{2}": "1/2",
+            "1/\n2": "2", "Step 3:\n4": "4", "$$\n5\n$$": "5", "1 234\n567": "567", "x\n= 1 234": "1234"}  # fmt: skip
+    assert {text: last_number(text) for text in last} == last
+    assert last_number_reward(["Emma: 5\n100"], ["100"]) == [1.0]
+    answers = [answered(text) for text in ("1\n300", "1 300", "\n1300\n")]
+    assert number_reward(answers, ["1300"] * 3) == math_reward(answers, ["1300"] * 3) == [0.0, 1.0, 1.0]
+
+
 def test_the_last_number_stands_alone_so_that_answers_can_be_counted():
     texts = ["5", "5 apples", "It is 5.", r"\boxed{5\text{ cm}}", "<answer>5</answer>", "５"]
     assert {last_number(text) for text in texts} == {"5"}

@@ -142,6 +142,26 @@ def shop(tmp_path, monkeypatch):
         ("SELECT name FROM things", "SELECT name FROM things ORDER BY name", 1.0),
         ("SELECT name AS n FROM things ORDER BY name DESC", "SELECT name FROM things", 1.0),
         ("SELECT name FROM things ORDER BY name DESC", "SELECT name FROM things ORDER BY name", 0.0),
+        (
+            "SELECT name, euros > 0 FROM things ORDER BY name DESC",
+            "SELECT name, row_number() OVER (ORDER BY name) > 0 FROM things",
+            1.0,
+        ),
+        (
+            "SELECT name FROM things ORDER BY name DESC",
+            "SELECT name FROM (SELECT name FROM things ORDER BY name LIMIT 3)",
+            1.0,
+        ),
+        (
+            "SELECT name FROM things ORDER BY name DESC",
+            "SELECT name FROM things WHERE name NOT IN (')', '(') ORDER /* ( */ BY name -- (",
+            0.0,
+        ),
+        (
+            "SELECT 'ORDER BY' FROM things UNION ALL SELECT 'x'",
+            "SELECT 'x' UNION ALL SELECT 'ORDER BY' FROM things",
+            1.0,
+        ),
         ("SELECT euros, name FROM things", "SELECT name, euros FROM things", 0.0),
         ("SELECT name FROM things UNION ALL SELECT 'lamp'", "SELECT name FROM things", 0.0),
         ("SELECT 0.3 + 0.2 + 0.1", "SELECT sum(euros) FROM things", 1.0),

@@ -312,6 +312,20 @@ def test_the_former_default_of_tool_timeout_in_a_saved_file_counts_as_none(workd
     assert train_command.main(["--config", "old", "--dry_run"]) == 0
 
 
+@pytest.mark.slow
+def test_a_run_resumes_with_the_epochs_and_the_warm_up_that_were_typed_when_it_began(checkpoint_name, workdir, capsys):
+    begun = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--model", checkpoint_name, *SHORT_RUN[:-6]]
+    begun += ["--disable_tqdm", "true", "--lr_scheduler_type", "linear"]
+    converted = ["--num_train_epochs", "2", "--warmup_ratio", "0.5"]
+    assert train_command.main(["--output_dir", "out", *begun, *converted]) == 0
+    saved = train_command.read_options(["--resume_from_checkpoint", "out", "--reward_funcs", "my_rewards:length"])
+    resume = ["--resume_from_checkpoint", "out", "--reward_funcs", "my_rewards:length"]
+    assert train_command.main([*resume, *converted, "--dry_run"]) == 0
+    assert f": {saved['max_steps']:,} steps" in capsys.readouterr().out
+    assert train_command.main([*resume, *converted[:2], "--warmup_ratio", "0"]) == 2
+    assert "warmup_steps" in capsys.readouterr().err
+
+
 def test_a_run_resumed_with_its_own_checkpoint_still_names_the_model_that_it_began_with(checkpoint_name, workdir):
     """The run removes old checkpoints, so the next resuming would not find the one that was typed."""
     assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]) == 0

@@ -166,6 +166,14 @@ def test_means_over_rows_are_weighted_by_rows_though_a_wrapper_of_the_loss_adds_
     assert (combined["ratio"], combined["kl"], combined["mine"]) == (1.5, 1.25, 1.25)
 
 
+def test_metrics_that_are_added_in_place_stay_means_over_rows():
+    metrics = both = LossMetrics({"ratio": torch.ones(()), "kl": torch.ones(())}, {"ratio"})
+    metrics |= LossMetrics({"kl": torch.zeros(()), "mine": torch.ones(())}, {"mine"})
+    assert metrics is both and (set(metrics), metrics.row_mean_names) == ({"ratio", "kl", "mine"}, {"ratio", "mine"})
+    metrics |= {"ratio": torch.zeros(())}
+    assert metrics.row_mean_names == {"mine"}
+
+
 @pytest.mark.parametrize("microbatch_size", [8, 4, 2])
 def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(microbatch_size):
     """Two of the counted waits read lists of row numbers that are on the CPU; metrics are read once per update."""

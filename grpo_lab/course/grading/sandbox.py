@@ -113,14 +113,22 @@ class Sandbox:
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
         self.folder.chmod(0o711)  # a worker that runs as another user has to reach its folder
         self._package = self.folder / "package"
-        make_copy(self._package, exercises.values())
+        try:
+            make_copy(self._package, exercises.values())
+        except BaseException:  # then `__exit__` is not called
+            self._remove_folder()
+            raise
 
     def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *exception) -> None:
-        for path in (self._package, *self._package.rglob("*")):
-            path.chmod(0o700)
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._package.exists():
+            for path in (self._package, *self._package.rglob("*")):
+                path.chmod(0o700)
         _remove(self.folder)
 
     def stop(self) -> None:

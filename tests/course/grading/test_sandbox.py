@@ -196,6 +196,19 @@ def _mentions(path: Path, text: bytes) -> bool:
         return False
 
 
+def test_a_sandbox_whose_package_cannot_be_made_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(folder, exercises):
+        (folder / "grpo_lab").mkdir(parents=True)
+        folder.chmod(0o555)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "make_copy", fail)
+    with pytest.raises(OSError, match="no space left"):
+        sandbox.Sandbox({}, "none")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_trusted_submissions_run_without_a_sandbox(tmp_path, monkeypatch):
     """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
