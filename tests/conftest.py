@@ -172,6 +172,16 @@ def _no_plot_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "Agg")
 
 
+@pytest.fixture(autouse=True)
+def _no_user_formulas_left():
+    """Remove the losses and advantages of a user that a test has registered, such as my_loss.py:clip."""
+    yield
+    if user_formulas := sys.modules.get("grpo_lab.config.user_formulas"):
+        for table in user_formulas.FORMULA_TABLES.values():
+            for name in filter(user_formulas.is_user_formula, list(table)):
+                del table[name]
+
+
 @pytest.fixture(scope="session")
 def _tiny_loaded():
     from grpo_lab.models import load_policy

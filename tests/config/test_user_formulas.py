@@ -63,9 +63,6 @@ def workdir(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for table in (LOSSES, ADVANTAGES):
-        for name in [name for name in table if ":" in name]:
-            del table[name]
     for name in FILES:
         sys.modules.pop(name, None)
 
