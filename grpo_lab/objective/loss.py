@@ -39,10 +39,10 @@ class LossMetrics(dict[str, Float[Tensor, ""]]):
         added_over_rows = other.over_rows if isinstance(other, LossMetrics) else set()
         return LossMetrics(dict(self) | other, (self.over_rows - other.keys()) | added_over_rows)
 
-    def __ior__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
-        """Add the metrics of `other`, as `|` does."""
-        self.over_rows = (self | other).over_rows
-        self.update(other)
+    def __ior__(self, added: dict) -> "LossMetrics":  # type: ignore[override]
+        """Add the metrics of `added`, as `|` does."""
+        self.over_rows = (self | added).over_rows
+        self.update(added)
         return self
 
 
