@@ -194,7 +194,7 @@ def python_of_cell(source: str) -> str | None:
 
 def _without_jupyter_lines(source: str) -> str:
     """Replace the lines for Jupyter outside strings and brackets."""
-    depth = 0  # of the brackets that are open
+    depth = 0  # number of open brackets
 
     def replacement(match: re.Match) -> str:
         nonlocal depth
