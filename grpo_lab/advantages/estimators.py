@@ -52,6 +52,7 @@ class AdvantageEstimator:
             completions have no reward.
         per_turn: Whether each turn of an episode has an advantage of its own; the run then needs an environment.
         reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
+        zero_for_equal_rewards: Whether all advantages of a group with equal rewards are zero, whatever the rewards are.
         check: Function that raises InputError for settings of the run that `formula` does not support.
     """
 
@@ -61,6 +62,7 @@ class AdvantageEstimator:
     min_rewards: int = 2
     per_turn: bool = False
     reads_states: bool = False
+    zero_for_equal_rewards: bool = False
     check: Callable[[Any], None] = lambda config: None
 
     def compute(self, batch: RewardBatch, config: Any) -> Float[Tensor, "P G ..."]:
@@ -116,9 +118,11 @@ def check_gigpo(config: Any) -> None:
 
 
 ADVANTAGES = {
-    "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",)),
-    "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards)),
-    "best_of_group": AdvantageEstimator(lambda batch, config: best_of_group(batch.rewards)),
+    "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",), zero_for_equal_rewards=True),
+    "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards), zero_for_equal_rewards=True),
+    "best_of_group": AdvantageEstimator(
+        lambda batch, config: best_of_group(batch.rewards), zero_for_equal_rewards=True
+    ),
     "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), min_group_size=1, min_rewards=1),
     "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
     "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),

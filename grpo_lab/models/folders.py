@@ -254,15 +254,24 @@ def is_bundled_model(name: str | os.PathLike, device_type: str | None = None) ->
     `model_and_adapter_folders`.
     """
     folder = base_model_folder(name, device_type)
-    return folder == TINY or _shape_and_vocabulary(folder) == _shape_and_vocabulary(TINY)
+    return folder == TINY or all(read(folder) == read(TINY) for read in (_shape, _vocabulary))
 
 
-def _shape_and_vocabulary(folder: Path) -> tuple[list, dict | None] | None:
-    """Return the shape and the vocabulary of the model in a folder; None if its files do not say them in JSON."""
+def _shape(folder: Path) -> list | None:
+    """Return the values of `IDENTITY_KEYS` of the model in a folder; None if its config.json is no JSON object."""
     try:
-        config, tokenizer = (
-            json.loads((folder / file).read_text(encoding="utf-8")) for file in ("config.json", "tokenizer.json")
-        )
-        return [config.get(key) for key in IDENTITY_KEYS], tokenizer["model"]["vocab"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return [config.get(key) for key in IDENTITY_KEYS]
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _vocabulary(folder: Path) -> dict | None:
+    """Return the vocabulary of the model in a folder; None if its tokenizer.json does not have it.
+
+    Of a large model the file has some ten megabytes.
+    """
+    try:
+        return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -137,15 +137,19 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """
     plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
-    are_finite = all(map(_is_finite_in_float32, weights))
+    are_finite = all(is_real_within(MAX_FLOAT32, weight) for weight in weights)
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}, in float32")
     return weights
 
 
-def _is_finite_in_float32(weight: Any) -> bool:
-    return isinstance(weight, numbers.Real) and weight <= MAX_FLOAT32 and not weight < -MAX_FLOAT32
+def is_real_within(limit: float, value: Any) -> bool:
+    """Return whether a value is a real number of at most `limit` in size; NaN is not.
+
+    The value is not converted to a float, since that would overflow for a huge integer.
+    """
+    return isinstance(value, numbers.Real) and value <= limit and not value < -limit
 
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:

@@ -34,6 +34,7 @@ from grpo_lab.rewards.functions import (
     describe_value,
     innermost_function,
     is_defined_in_package,
+    is_real_within,
     receives,
     reward_func_list,
     reward_names,
@@ -215,10 +216,7 @@ def reward_as_float(value: Any) -> float | None:
         return math.nan
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    # The value is compared before it becomes a float, since converting a huge integer would overflow.
-    if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
-        return None
-    return float(value)
+    return float(value) if is_real_within(MAX_REWARD, value) else None
 
 
 def _check_totals(rewards: Float[Tensor, " B"]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.scoring import LoggedColumns
@@ -20,8 +21,6 @@ from grpo_lab.trainer.run.trackers import Trackers
 
 LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
 STEPS_BEFORE_WARNING = 5  # number of steps after which a run without a gradient signal is reported
-# Advantages that are zero if the rewards of each group are equal. Those of turns, or of a user, may not be.
-ZERO_FOR_EQUAL_REWARDS = ("group", "rloo", "best_of_group")
 
 
 class Reports:
@@ -239,7 +238,7 @@ def _step_has_signal(metrics: dict, config: GRPOConfig) -> bool:
     if metrics.get("frac_reward_zero_std") != 1:
         return True
     if config.needs_every_row:  # then `rows_without_gradient` is 0 whatever the advantages are
-        return config.advantage not in ZERO_FOR_EQUAL_REWARDS
+        return not ADVANTAGES[config.advantage].zero_for_equal_rewards
     return metrics.get("rows_without_gradient") != 1
 
 
