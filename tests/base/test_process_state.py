@@ -52,8 +52,8 @@ spec.loader.exec_module(allocator)
 if sys.argv[2] == "keep":
     assert allocator.keep_freed_memory()
 MAKE
-for step in range(9):
-    if step == 6:  # by then the process holds enough memory for all later steps
+for step in range(30):
+    if step == 10:  # by then it holds enough memory, but where the system puts it may make one more request necessary
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     total = STEP
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, float(total))
@@ -92,7 +92,7 @@ def run(library: tuple[str, str], mode: str) -> tuple[int, float]:
 def test_kept_freed_memory_serves_large_tensors_without_new_pages_and_changes_no_number(library):
     (usual_pages, usual_total), (pages, total) = run(library, "usual"), run(library, "keep")
     assert total == usual_total
-    assert usual_pages > 2 * 2**26 // 2**21  # at least one page per step for each huge page
+    assert usual_pages > 10 * 2**26 // 2**21  # the pages of at least ten arrays, were they all huge
     assert pages < usual_pages / 10
 
 
