@@ -19,7 +19,7 @@ from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
 from grpo_lab.trainer.run.folder import check_folder
-from grpo_lab.trainer.run.inputs import RunCheck, checks_without_weights
+from grpo_lab.trainer.run.inputs import RunCheck, input_checks
 from grpo_lab.trainer.run.trackers import check_trackers
 
 
@@ -32,7 +32,7 @@ def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
         ),
         RunCheck("output folder", lambda: check_output_folder(plan)),
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
-        *checks_without_weights(plan.inputs),
+        *(check for check in input_checks(plan.inputs) if not check.needs_weights),
     ]
     lora = plan.engine.lora
     if lora is not None:

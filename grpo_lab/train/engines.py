@@ -64,7 +64,7 @@ class Engine(ABC):
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `check` and `checks_without_weights`.
+        """Train the model in `inputs`, which passed `check` and the `input_checks` that need no weights.
 
         The checks that need the weights are made here. The other arguments and the result are those of
         `grpo_lab.trainer.train`.
@@ -117,13 +117,12 @@ class OurEngine(Engine):
         """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
-        from grpo_lab.trainer.run.inputs import check_loaded_inputs
 
         if self.lora is not None:
             from grpo_lab.models import add_lora
 
             add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
-        run = Run(**vars(inputs), saved_options=saved_options, check_inputs=check_loaded_inputs)
+        run = Run(**vars(inputs), saved_options=saved_options, inputs_checked=True)
         return train_run(run, callback)
 
 
@@ -187,8 +186,9 @@ class TrlEngine(Engine):
         from grpo_lab.train.trl.run import train_on_trl
 
         return train_on_trl(
-            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options
-        )
+            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options,
+            inputs_checked=True,
+        )  # fmt: skip
 
 
 def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> str | None:

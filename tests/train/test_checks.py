@@ -151,7 +151,7 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_inputs.check_loaded_inputs)
+    Run(*make_policy(), ROWS, None, make_config(), inputs_checked=True)
 
 
 class TrainerReached(Exception):

@@ -396,8 +396,8 @@ def test_completions_are_written_without_rewards_of_each_function(reward_funcs, 
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():
-    run = Run(*make_policy(), ROWS, None, make_config(max_steps=5, num_iterations=2))
-    state = run.trainer_state(4)
+    with Run(*make_policy(), ROWS, None, make_config(max_steps=5, num_iterations=2)) as run:
+        state = run.trainer_state(4)
     assert (state.global_step, state.max_steps) == (8, 10)
     assert state.epoch == 4 * 2 / len(ROWS), "a step takes two prompts"
     assert state.log_history is run.history
