@@ -184,7 +184,7 @@ class Run:
         """
         return None if has_adapter(self.inputs.model) else self.reference
 
-    def measure_kl(self, experience: Experience, clock: Clock) -> dict:
+    def measure_kl_if_due(self, experience: Experience, clock: Clock) -> dict:
         """Return the KL to the reference as a metric if `config.log_kl` asks for it and the loss has no KL term."""
         config = self.inputs.config
         if not config.log_kl or config.beta != 0:
@@ -192,7 +192,7 @@ class Run:
         with clock("time/logprobs"):
             return {"kl": kl_to_reference(self.inputs.model, self.reference, experience, config)}
 
-    def write_completions(self, step: int, experience: Experience) -> None:
+    def write_completions_if_due(self, step: int, experience: Experience) -> None:
         """Print the best and the worst completion of a step and write all of them, if the settings ask for this step.
 
         step: Index of the step, counted from 0.
