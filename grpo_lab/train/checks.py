@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
-from grpo_lab.config.precision import pick_precision
+from grpo_lab.config.precision import possible_precisions
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.plan import RunPlan
@@ -126,9 +126,9 @@ def _planned_memory(plan: RunPlan) -> str:
         return plan.reason_memory_not_planned
     from grpo_lab.memory.planning import plan_run_memory
 
-    loading_precision = pick_precision(plan.device, plan.num_parameters, plan.loading_precision)
+    loading_precision = possible_precisions(plan.device, plan.num_parameters, plan.loading_precision)[-1]
     try:
-        memory_plan = plan_run_memory(plan.inputs, loading_precision.name, plan.device.type)
+        memory_plan = plan_run_memory(plan.inputs, loading_precision, plan.device.type)
     except InputError as error:  # the run can train an architecture whose memory cannot be planned
         return f"memory: not planned, since {error}"
     return str(memory_plan)

@@ -16,7 +16,7 @@ from grpo_lab.base.option import check_unused, check_value
 from grpo_lab.command_options import ENGINE_OPTIONS, OURS, TRL, VLLM_OPTIONS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora_reference, check_no_dropout, check_peft
-from grpo_lab.config.precision import pick_precision, possible_precisions
+from grpo_lab.config.precision import possible_precisions
 from grpo_lab.train.processes import world_size
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class TrlEngine(Engine):
         """
         precision = _most_exact_precision(config, device, num_parameters)
         if precision is None and self.fsdp:
-            return pick_precision(device, num_parameters).name
+            return possible_precisions(device, num_parameters)[-1]
         return precision
 
     def load(self, name: str, precision: str | None):

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,26 +132,16 @@ def train_on_trl(
         stack.enter_context(response_template_of_our_loop(tokenizer, environment))
         trainer = make_trainer(inputs_of_process, rows_of_all_steps, peft_config, fsdp, vllm)
         # With adapters, FSDP2 gathers parameters at the root module, which is peft's wrapper of the model.
-        evaluate = _make_evaluate(inputs_of_process, model if peft_config is None else trainer.model)
+        policy = model if peft_config is None else trainer.model
         # Only the first process has opened the folder; the others get the history from it.
         session.history[:] = broadcast_object_list([session.history])[0]
         try:
-            _run_steps(StepRecorder(trainer, evaluate, session, callback))
+            _run_steps(StepRecorder(trainer, replace(inputs_of_process, model=policy), session, callback))
         finally:
             _restore_model(trainer, model, peft_config)
         if fsdp:
             session.trained_model = GatheredModel(model)  # in all processes: each sends its part
     return session.history
-
-
-def _make_evaluate(inputs: RunInputs, policy) -> Callable[..., dict] | None:
-    """Return the function that evaluates the policy on the held-out problems of a run; None for a run without them."""
-    if inputs.eval_dataset is None:
-        return None
-    return partial(
-        evaluate_policy, policy, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, inputs.config,
-        inputs.environment, cache_implementation="dynamic",  # the model's own forward pass
-    )  # fmt: skip
 
 
 def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
@@ -178,7 +167,7 @@ def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) ->
 
 def _run_steps(recorder: "StepRecorder") -> None:
     """Run all remaining steps, in all processes."""
-    config, session = recorder.trainer.run_config, recorder.session
+    config, session = recorder.inputs.config, recorder.session
     recorder.trainer.add_callback(recorder)
     checkpoint = f"{config.output_dir}/{checkpoint_name(len(session.history))}" if session.history else None
     folder = session.folder
@@ -204,22 +193,21 @@ class StepRecorder(TrainerCallback):
     TRL logs the updates of a rollout together, which are the updates of one step.
 
     trainer: The trainer of the run.
-    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics; None
-        without such problems.
-    session: The open run, with the log in which the steps are recorded. The log has no folder without an output_dir,
-        and in all processes but the first.
+    inputs: The inputs of the run, with the model that is evaluated.
+    session: The open run, in which the steps are recorded. It has no folder without an output_dir, and in all processes
+        but the first.
     callback: A function of the step's number and its metrics, called after each step; None for none.
     """
 
     def __init__(
         self,
         trainer: TrlTrainer,
-        evaluate: Callable[..., dict] | None,
+        inputs: RunInputs,
         session: Session,
         callback: Callable[[int, dict], None] | None,
     ):
         self.trainer = trainer
-        self.evaluate = evaluate
+        self.inputs = inputs
         self.session = session
         self.callback = callback
 
@@ -231,14 +219,19 @@ class StepRecorder(TrainerCallback):
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
             return
-        step = state.global_step // self.trainer.run_config.updates_per_step  # TRL counts updates
+        inputs, config = self.inputs, self.inputs.config
+        step = state.global_step // config.updates_per_step  # TRL counts updates
         logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
         metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
         metrics["num_tokens"] = int(metrics["num_tokens"])
-        if self.trainer.run_config.shows_completions_of(step) and is_main_process():
+        if config.shows_completions_of(step) and is_main_process():
             self.session.write_completions(completion_records_of_trainer(self.trainer, step))
-        if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
-            metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
+        if inputs.eval_dataset is not None and config.is_evaluation_due(step):
+            evaluation = evaluate_policy(
+                inputs.model, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, config, inputs.environment,
+                trainer_state=state, cache_implementation="dynamic",  # the model's own forward pass
+            )  # fmt: skip
+            metrics = merge_metrics(metrics, evaluation)
         metrics = self.session.record(metrics)
         self.session.start_step()
         if self.callback is not None:
