@@ -33,10 +33,14 @@ def reward_rollout(
     data_row_of_completion = [data_rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
     prompts = list(map(episode_prompt, data_row_of_completion, episodes))
-    completions = [
-        _completion(data_row["prompt"], text, episode)
-        for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True)
-    ]
+    completions: list[str | list[dict]] = []
+    for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True):
+        if episode.messages is not None:
+            completions.append(episode.messages)
+        elif isinstance(data_row["prompt"], str):
+            completions.append(text)
+        else:
+            completions.append([{"role": "assistant", "content": text}])
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
     column_names = [name for name in data_rows[0] if name != "prompt"]
@@ -65,10 +69,3 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 def episode_prompt(data_row: dict, episode: Episode) -> str | list[dict]:
     """Return the prompt of an episode: that of its data row, or the one that the environment made from it."""
     return data_row["prompt"] if episode.prompt is None else episode.prompt
-
-
-def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
-    """Return a completion as reward functions get it: a text for a text prompt, else a list of messages."""
-    if episode.messages is not None:
-        return episode.messages
-    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]

@@ -40,7 +40,7 @@ def input_fingerprints(inputs: RunInputs, engine_settings: dict | None = None) -
     """
     eval_dataset = inputs.eval_dataset
     reward_funcs = inputs.reward_funcs
-    environment_fingerprint: dict = {"functions": []}
+    environment_fingerprint: dict = {"functions": []}  # the code of tools and environments, and their settings
     if inputs.environment is not None:
         functions, settings = inputs.environment.functions_and_settings
         environment_fingerprint = code_fingerprint(functions) | settings
@@ -51,7 +51,7 @@ def input_fingerprints(inputs: RunInputs, engine_settings: dict | None = None) -
         "eval_dataset": None if eval_dataset is None else rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
         "reward_funcs": None if reward_funcs is None else code_fingerprint(reward_func_list(reward_funcs)),
-        "environment": environment_fingerprint,  # of the code of the tools and environments, and of their settings
+        "environment": environment_fingerprint,
         "engine": engine_settings or {"engine": "grpo_lab"},
         # The loss and the advantage, if they are the user's own.
         **{name: None if formula is None else code_fingerprint([formula]) for name, formula in user_formulas.items()},

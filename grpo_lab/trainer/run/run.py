@@ -218,7 +218,7 @@ class Run:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
         session, config = self._open_session, self.inputs.config
-        metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
+        metrics = merge_metrics(plain_numbers(metrics), self._evaluate_if_due(completed_steps))
         if metrics.get("num_tokens") is not None:
             counts = [past["num_tokens"] for past in self.history if past.get("num_tokens") is not None]
             metrics["num_tokens"] += counts[-1] if counts else 0
@@ -229,7 +229,7 @@ class Run:
         if callback is not None:
             callback(completed_steps, metrics)
 
-    def _evaluate(self, completed_steps: int) -> dict:
+    def _evaluate_if_due(self, completed_steps: int) -> dict:
         """Return the metrics of the evaluation after a step, and its time; no metrics if no evaluation is due."""
         inputs = self.inputs
         if inputs.eval_dataset is None or not inputs.config.is_evaluation_due(completed_steps):

@@ -58,7 +58,8 @@ def open_session(
                 yield session
             finally:
                 session.is_open = False
-        if folder is not None:  # it is still locked, and a first signal does not interrupt the writing
+        # The folder is still locked here, and a first signal does not interrupt the writing.
+        if folder is not None:
             folder.save_model(session.trained_model, inputs.tokenizer)
         if stop_signals.received:
             stop_signals.raise_stopped("after its last step")
