@@ -236,7 +236,7 @@ class StepRecorder(TrainerCallback):
         self.session.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
-        if self.session.stop_signals.received:
+        if self.session.must_stop:
             control.should_save, control.should_training_stop = self.session.folder is not None, True
 
     def on_save(self, args, state, control, **_):

@@ -3,7 +3,7 @@
 The manifest records the inputs of the run and the files that it owns in the folder:
 
 - "settings": the settings; `max_steps` is that of the last start.
-- "fingerprints": the fingerprints of the inputs, as `fingerprints` returns them.
+- "fingerprints": the fingerprints of the inputs, as `input_fingerprints` returns them.
 - "checkpoints": the digests of the files of each checkpoint, the newest last.
 - "trained": the digests of the files of the trained model.
 

@@ -78,7 +78,6 @@ class Session:
     Attributes:
         history: The metrics of each completed step; `record` appends those of one more.
         folder: The folder of the run, or None.
-        stop_signals: The signals received so far.
         trained_model: The model that is saved at the end of the run, as `RunFolder.save_model` takes it; an engine that
             divides the model among processes replaces it after the last step.
         is_open: False once the run has ended.
@@ -94,11 +93,11 @@ class Session:
     ):
         self.history = history
         self.folder = folder
-        self.stop_signals = stop_signals
         self.trained_model: Any = inputs.model
         self.is_open = True
         self._max_steps = inputs.config.max_steps
         self._reports = reports
+        self._stop_signals = stop_signals
         self._step_started = time.perf_counter()
 
     def start_step(self) -> None:
@@ -132,11 +131,11 @@ class Session:
     @property
     def must_stop(self) -> bool:
         """True if a signal was received and steps remain; after the last step, the run ends in any case."""
-        return self.stop_signals.received and len(self.history) < self._max_steps
+        return self._stop_signals.received and len(self.history) < self._max_steps
 
     def stop(self) -> NoReturn:
         """Raise Stopped after a step, whose checkpoint the caller has saved."""
-        self.stop_signals.raise_stopped(f"after step {len(self.history)} of {self._max_steps}")
+        self._stop_signals.raise_stopped(f"after step {len(self.history)} of {self._max_steps}")
 
 
 class StopSignals:
