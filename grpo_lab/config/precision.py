@@ -1,6 +1,7 @@
 """The precisions of full-parameter training, the choice of one, and the precision and folder recorded on a model.
 
-`pick_precision` chooses by device and number of parameters, `precision_of` by the model and its configuration.
+Before a model is loaded, `possible_precisions` chooses by its device and number of parameters. Afterwards
+`precision_of` returns the precision by the model and its configuration.
 
 Updates that are smaller than half the spacing of bf16 numbers are lost if the weights are rounded to the nearest
 (`grpo_lab.teaching.rounding`). There are two remedies: keep the weights in float32, or round stochastically. The
@@ -59,9 +60,9 @@ def possible_precisions(
 ) -> tuple[str, ...]:
     """Return the names of the precisions that a model can be loaded in, the most exact first.
 
-    Callers choose among them as follows. `memory.choose_candidate` knows the free memory and takes the first that fits.
-    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision`, for `load_policy`,
-    takes the last, which needs the least memory.
+    This is the only rule for a model that is not loaded yet. Callers choose among the names as follows.
+    `memory.choose_candidate` knows the free memory and takes the first that fits. An engine's `loading_precision`, for
+    adapters and for TRL's loop, takes the first. `load_policy` takes the last, which needs the least memory.
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
@@ -78,14 +79,6 @@ def possible_precisions(
     if is_tiny(num_parameters) or (device is not None and device.type != "cuda"):
         return ("fp32",)
     return GPU_PRECISIONS[device is None or has_native_bf16(device)]
-
-
-def pick_precision(device: torch.device, num_parameters: int, requested: str | None = None) -> Precision:
-    """Return the possible precision that needs the least memory: "bf16", on a GPU without bf16 "fp16", else "fp32".
-
-    device, num_parameters, requested: The arguments of `possible_precisions`.
-    """
-    return PRECISIONS[possible_precisions(device, num_parameters, requested)[-1]]
 
 
 @runtime_checkable

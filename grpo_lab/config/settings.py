@@ -289,7 +289,30 @@ class GRPOConfig(LossSettings, RunSettings):
     )
 
     def __post_init__(self):
-        _check_settings(self)
+        # One error names all settings of a wrong type, or else all that are out of their range.
+        for check in (check_type, check_value):
+            errors = []
+            for name, spec in SETTINGS.items():
+                try:
+                    check(spec, getattr(self, name))
+                except InputError as error:
+                    errors.append(error)
+            if errors:
+                raise combine_errors(errors)
+        folder = self.output_dir
+        fits = folder is None or (folder.strip() and not Path(folder).is_file())
+        _require(fits, "output_dir", folder, "expected the name of a folder, or None")
+        _check_sizes(self)
+        flags = [flag for flag in ("bf16", "fp16") if getattr(self, flag)]
+        _require(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
+        if self.precision and flags:
+            precision = PRECISIONS[self.precision]
+            fits = flags[0] == dtype_name(precision.autocast or precision.weights)
+            _require(fits, flags[0], True, f"expected False with precision = {self.precision!r}")
+        check_unused(changed_values(vars(self), SETTINGS), SETTINGS)
+        ADVANTAGES[self.advantage].check(self)
+        LOSSES[self.loss_type].check(self)
+        _require(folder or not self.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
     def as_dict(self) -> dict:
         """Return all settings by name, ready for JSON."""
@@ -418,36 +441,6 @@ class SamplingParams:
         if not 0 < self.top_p <= 1:
             raise InputError("top_p", self.top_p, "it must be positive and at most 1")
         check_positive("repetition_penalty", self.repetition_penalty)
-
-
-def _check_settings(config: GRPOConfig) -> None:
-    """Raise one InputError, or InputTypeError, for all settings of a wrong type, or else for all out of their range.
-
-    If there are none, it is raised for the first setting that does not fit the others.
-    """
-    for check in (check_type, check_value):
-        errors = []
-        for name, spec in SETTINGS.items():
-            try:
-                check(spec, getattr(config, name))
-            except InputError as error:
-                errors.append(error)
-        if errors:
-            raise combine_errors(errors)
-    folder = config.output_dir
-    fits = folder is None or (folder.strip() and not Path(folder).is_file())
-    _require(fits, "output_dir", folder, "expected the name of a folder, or None")
-    _check_sizes(config)
-    flags = [flag for flag in ("bf16", "fp16") if getattr(config, flag)]
-    _require(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
-    if config.precision and flags:
-        precision = PRECISIONS[config.precision]
-        fits = flags[0] == dtype_name(precision.autocast or precision.weights)
-        _require(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
-    check_unused(changed_values(vars(config), SETTINGS), SETTINGS)
-    ADVANTAGES[config.advantage].check(config)
-    LOSSES[config.loss_type].check(config)
-    _require(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
 
 def _check_sizes(config: GRPOConfig) -> None:

@@ -33,7 +33,7 @@ from grpo_lab.base.commands import OUT_OF_MEMORY
 from grpo_lab.base.display import GIB, short_path
 from grpo_lab.base.process_state import keep_freed_memory
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision, set_origin
+from grpo_lab.config.precision import PRECISIONS, bf16_warning, possible_precisions, set_origin
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.folders import HUB_ID_PATTERN, base_model_folder, model_and_adapter_folders, parameters_in
 from grpo_lab.models.selfcheck import ensure_checked
@@ -83,7 +83,8 @@ def load_policy(
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     load_component(AutoConfig, folder)
     tokenizer = load_padding_tokenizer(folder)
-    chosen_precision = pick_precision(chosen_device, _parameters_in(folder), precision)
+    # The last of the possible precisions needs the least memory.
+    chosen_precision = PRECISIONS[possible_precisions(chosen_device, _parameters_in(folder), precision)[-1]]
     model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()

@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
-from grpo_lab.config.precision import pick_precision
+from grpo_lab.config.precision import possible_precisions
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
 from grpo_lab.trainer.run.folder import check_folder
-from grpo_lab.trainer.run.inputs import RunCheck, checks_without_weights
+from grpo_lab.trainer.run.inputs import RunCheck, input_checks
 from grpo_lab.trainer.run.trackers import check_trackers
 
 
@@ -32,7 +32,7 @@ def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
         ),
         RunCheck("output folder", lambda: check_output_folder(plan)),
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
-        *checks_without_weights(plan.inputs),
+        *(check for check in input_checks(plan.inputs) if not check.needs_weights),
     ]
     lora = plan.engine.lora
     if lora is not None:
@@ -126,9 +126,9 @@ def _planned_memory(plan: RunPlan) -> str:
         return plan.reason_memory_not_planned
     from grpo_lab.memory.planning import plan_run_memory
 
-    loading_precision = pick_precision(plan.device, plan.num_parameters, plan.loading_precision)
+    loading_precision = possible_precisions(plan.device, plan.num_parameters, plan.loading_precision)[-1]
     try:
-        memory_plan = plan_run_memory(plan.inputs, loading_precision.name, plan.device.type)
+        memory_plan = plan_run_memory(plan.inputs, loading_precision, plan.device.type)
     except InputError as error:  # the run can train an architecture whose memory cannot be planned
         return f"memory: not planned, since {error}"
     return str(memory_plan)

@@ -16,7 +16,7 @@ from grpo_lab.base.option import check_unused, check_value
 from grpo_lab.command_options import ENGINE_OPTIONS, OURS, TRL, VLLM_OPTIONS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora_reference, check_no_dropout, check_peft
-from grpo_lab.config.precision import pick_precision, possible_precisions
+from grpo_lab.config.precision import possible_precisions
 from grpo_lab.train.processes import world_size
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Engine(ABC):
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `check` and `checks_without_weights`.
+        """Train the model in `inputs`, which passed `check` and the `input_checks` that need no weights.
 
         The checks that need the weights are made here. The other arguments and the result are those of
         `grpo_lab.trainer.train`.
@@ -117,13 +117,12 @@ class OurEngine(Engine):
         """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
-        from grpo_lab.trainer.run.inputs import check_loaded_inputs
 
         if self.lora is not None:
             from grpo_lab.models import add_lora
 
             add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
-        run = Run(**vars(inputs), saved_options=saved_options, check_inputs=check_loaded_inputs)
+        run = Run(**vars(inputs), saved_options=saved_options, inputs_checked=True)
         return train_run(run, callback)
 
 
@@ -162,7 +161,7 @@ class TrlEngine(Engine):
         """
         precision = _most_exact_precision(config, device, num_parameters)
         if precision is None and self.fsdp:
-            return pick_precision(device, num_parameters).name
+            return possible_precisions(device, num_parameters)[-1]
         return precision
 
     def load(self, name: str, precision: str | None):
@@ -187,8 +186,9 @@ class TrlEngine(Engine):
         from grpo_lab.train.trl.run import train_on_trl
 
         return train_on_trl(
-            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options
-        )
+            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options,
+            inputs_checked=True,
+        )  # fmt: skip
 
 
 def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> str | None:

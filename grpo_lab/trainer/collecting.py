@@ -56,13 +56,15 @@ def collect(
         record_turns = ADVANTAGES[config.advantage].per_turn
         sampling_params = config.sampling_params()
         rollout = sample_rollout(model, tokenizer, data_rows, sampling_params, environment, record_turns=record_turns)
-    log = RewardLog(trainer_state)
+    reward_log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards = reward_rollout(rollout, data_rows, reward_funcs, config.reward_weights, log)
+        rewards = reward_rollout(rollout, data_rows, reward_funcs, config.reward_weights, reward_log)
     experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
-    experience = replace(experience, logged_columns=log.columns(len(experience)))
+    experience = replace(experience, logged_columns=reward_log.columns(len(experience)))
     seconds = clock.totals["time/rollout"] - seconds_before
-    metrics = merge_metrics(rollout_metrics(rollout, seconds), reward_metrics(experience, rewards), log.metrics())
+    metrics = merge_metrics(
+        rollout_metrics(rollout, seconds), reward_metrics(experience, rewards), reward_log.metrics()
+    )
     return experience, metrics
 
 
@@ -81,7 +83,7 @@ def make_experience(
     if config.mask_truncated_completions:
         loss_mask = loss_mask & ~rollout.truncated[:, None]
     if ADVANTAGES[config.advantage].per_turn:
-        advantages = token_advantages(rollout, rewards, config)
+        advantages = turn_advantages_per_token(rollout, rewards, config)
     else:
         advantages = compute_advantages(rewards, config)
     return Experience(rollout, rewards, advantages, loss_mask, rewards_per_func=rewards_per_func)
@@ -106,7 +108,9 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     return advantages.flatten()
 
 
-def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
+def turn_advantages_per_token(
+    rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig
+) -> Float[Tensor, "B T"]:
     """Compute the advantage of each turn by `ADVANTAGES[config.advantage]`, for all tokens of the turn.
 
     Completions of a prompt are adjacent. `AdvantageEstimator.compute` describes the rule for an episode to which no

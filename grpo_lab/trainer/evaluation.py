@@ -69,7 +69,7 @@ def sample_and_reward(
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", problem="is empty")
     sampling_params = SamplingParams(num_generations, **sampling)
-    log = RewardLog(trainer_state or TrainerState())
+    reward_log = RewardLog(trainer_state or TrainerState())
     precision_context = precision_context or autocast(model)
     first_function = next(iter(reward_func_list(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
@@ -79,7 +79,7 @@ def sample_and_reward(
         for data_rows in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
                 rollout = sample_rollout(model, tokenizer, data_rows, sampling_params, environment)
-            rewards = reward_rollout(rollout, data_rows, reward_funcs, reward_weights, log)
+            rewards = reward_rollout(rollout, data_rows, reward_funcs, reward_weights, reward_log)
             verdicts = rewards if without_penalty is None else reward_rollout(rollout, data_rows, without_penalty)
             part = ScoredCompletions(
                 texts=rollout.texts,
@@ -87,15 +87,15 @@ def sample_and_reward(
                 lengths=rollout.policy_mask.sum(-1).cpu(),
                 truncated=rollout.truncated.cpu(),
                 correctness=verdicts.rewards_per_func[:, 0],
-                logged_metrics={},  # the log has them for all parts together
+                logged_metrics={},  # the reward log has them for all parts together
             )
             if rollout.episodes is not None:
                 episodes = [replace(episode, environment=None) for episode in rollout.episodes]
                 part = part._replace(episodes=episodes, turns=rollout.turn_texts(tokenizer))
             parts.append(part)
             bar.update(len(data_rows))
-    log.check_columns(sum(len(part.texts) for part in parts))
-    return _concatenated(parts, log.metrics())
+    reward_log.check_columns(sum(len(part.texts) for part in parts))
+    return _concatenated(parts, reward_log.metrics())
 
 
 def _concatenated(parts: list[ScoredCompletions], logged_metrics: dict[str, float | None]) -> ScoredCompletions:

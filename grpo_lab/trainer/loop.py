@@ -100,8 +100,8 @@ def train_run(run: Run, callback: Callable[[int, dict], None] | None = None) -> 
                 with clock("time/logprobs"):
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            kl_metrics = run.measure_kl(experience, clock)
-            run.write_completions(step, experience)
+            kl_metrics = run.measure_kl_if_due(experience, clock)
+            run.write_completions_if_due(step, experience)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.totals), callback)
     return run.history
@@ -124,11 +124,11 @@ def update(
     clock = clock or Clock(model.device)
     metrics_of_updates: list[dict] = []
     experience_of_first_update = experience
-    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
+    gradient_rows = experience.rows_with_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
-                old_logp = logprobs_without_gradient(model, experience, config, has_gradient)
+                old_logp = logprobs_without_gradient(model, experience, config, gradient_rows)
             experience = replace(experience, old_logp=old_logp)
         for update_index, row_indices in enumerate(_row_indices_of_updates(len(experience), config)):
             # In the first update the policy is still the one that sampled. Without the computed `old_logp` its ratio is
@@ -138,8 +138,8 @@ def update(
             metrics_of_updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {
         "learning_rate": lr,
-        "nonfinite_steps": optimizer.nonfinite_total,
-        "rows_without_gradient": (~has_gradient).float().mean().item(),
+        "nonfinite_steps": optimizer.num_skipped_updates,
+        "rows_without_gradient": (~gradient_rows).float().mean().item(),
     }
     return merge_metrics(mean_of_updates(metrics_of_updates), step_metrics)
 
@@ -156,18 +156,18 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
+    gradient_rows = experience.rows_with_gradient(every_row=config.needs_every_row)
     if experience.old_logp is not None:
         # Rows without gradient get log-probabilities of 0 below. So their ratio is 1, whatever `old_logp` the caller
         # has put in: they count as 1 in the metric "ratio", and in the clip ratios as not clipped, as in TRL.
-        experience = replace(experience, old_logp=torch.where(has_gradient[:, None], experience.old_logp, 0))
+        experience = replace(experience, old_logp=torch.where(gradient_rows[:, None], experience.old_logp, 0))
     if not LOSSES[config.loss_type].depends_on_microbatches:
-        order = cheapest_order(model, experience.rollout, has_gradient)
-        experience, has_gradient = experience[order], has_gradient[order]
+        order = cheapest_order(model, experience.rollout, gradient_rows)
+        experience, gradient_rows = experience[order], gradient_rows[order]
     size = config.microbatch_size
-    for microbatch, microbatch_has_gradient in zip(experience.split(size), has_gradient.split(size), strict=True):
+    for microbatch, microbatch_gradient_rows in zip(experience.split(size), gradient_rows.split(size), strict=True):
         with clock("time/logprobs"):
-            logp, entropy = completion_logprobs(model, microbatch, config, microbatch_has_gradient)
+            logp, entropy = completion_logprobs(model, microbatch, config, microbatch_gradient_rows)
         advantages = microbatch.advantages
         if advantages.ndim == 2:  # one per token: the values at padding may be anything, even NaN
             advantages = torch.where(microbatch.loss_mask, advantages, 0)
@@ -178,7 +178,7 @@ def accumulate_gradient(
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, microbatch.loss_mask, num_items)
         optimizer.backward(loss)
-        metrics.add(microbatch, microbatch_has_gradient, logp, loss, microbatch_metrics)
+        metrics.add(microbatch, microbatch_gradient_rows, logp, loss, microbatch_metrics)
     return metrics.combine()
 
 

@@ -72,7 +72,7 @@ class UpdateMetrics:
     def add(
         self,
         microbatch: Experience,
-        has_gradient: Bool[Tensor, " R"],
+        gradient_rows: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
         microbatch_metrics: LossMetrics,
@@ -81,7 +81,7 @@ class UpdateMetrics:
 
         Args:
             microbatch: The rows.
-            has_gradient: True for each row with a gradient, whose log-probabilities were therefore computed.
+            gradient_rows: True for each row with a gradient, whose log-probabilities were therefore computed.
             logp: Log-probabilities under the trained policy.
             loss: The loss of the micro-batch.
             microbatch_metrics: Metrics that `microbatch_loss` returned, by name.
@@ -92,7 +92,7 @@ class UpdateMetrics:
         if not isinstance(microbatch_metrics, LossMetrics):
             expected = "expected a `LossMetrics`, as `microbatch_loss` returns it; add a metric to it by `|`"
             raise InputTypeError("microbatch_metrics", microbatch_metrics, expected)
-        computed = microbatch.loss_mask & has_gradient[:, None]
+        computed = microbatch.loss_mask & gradient_rows[:, None]
         logp_difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
         num_trained_reply_tokens, num_reply_tokens = _count_reply_tokens(microbatch)
         differs = ~(logp_difference <= LOGP_TOLERANCE)  # also where the difference is NaN

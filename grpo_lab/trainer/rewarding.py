@@ -14,7 +14,7 @@ def reward_rollout(
     data_rows: list[dict],
     reward_funcs: Callable | list | None,
     weights: list[float] | None = None,
-    log: RewardLog | None = None,
+    reward_log: RewardLog | None = None,
 ) -> Rewards:
     """Compute the rewards of all completions of a rollout, as `score_completions` returns them.
 
@@ -25,25 +25,29 @@ def reward_rollout(
         data_rows: The P rows of the data set from which the completions were sampled.
         reward_funcs: One reward function or several. None if only the environment computes a reward.
         weights: The weights of `reward_funcs` in the total reward. None: each weight is 1.
-        log: Log that stores the metrics and columns that the reward functions log. None: they are discarded.
+        reward_log: Log that stores the metrics and columns that the reward functions log. None: they are discarded.
     """
     functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
         weights = [*weights, *[1.0] * (len(functions) - len(reward_func_list(reward_funcs)))]
     data_row_of_completion = [data_rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
-    prompts = list(map(prompt_of_completion, data_row_of_completion, episodes))
-    completions = [
-        _completion(data_row["prompt"], text, episode)
-        for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True)
-    ]
+    prompts = list(map(episode_prompt, data_row_of_completion, episodes))
+    completions: list[str | list[dict]] = []
+    for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True):
+        if episode.messages is not None:
+            completions.append(episode.messages)
+        elif isinstance(data_row["prompt"], str):
+            completions.append(text)
+        else:
+            completions.append([{"role": "assistant", "content": text}])
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
     column_names = [name for name in data_rows[0] if name != "prompt"]
     columns = {name: [data_row[name] for data_row in data_row_of_completion] for name in column_names}
     if episodes[0].environment is not None:
         columns["environments"] = [episode.environment for episode in episodes]
-    columns |= (log or RewardLog()).arguments()
+    columns |= (reward_log or RewardLog()).arguments()
     return score_completions(functions, prompts, completions, completion_ids, columns, weights)
 
 
@@ -62,13 +66,6 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
     return [*functions, get_reward]
 
 
-def prompt_of_completion(data_row: dict, episode: Episode) -> str | list[dict]:
-    """Return the prompt of a completion: that of its data row, or the one that the environment made from it."""
+def episode_prompt(data_row: dict, episode: Episode) -> str | list[dict]:
+    """Return the prompt of an episode: that of its data row, or the one that the environment made from it."""
     return data_row["prompt"] if episode.prompt is None else episode.prompt
-
-
-def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
-    """Return a completion as reward functions get it: a text for a text prompt, else a list of messages."""
-    if episode.messages is not None:
-        return episode.messages
-    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]

@@ -118,8 +118,8 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
                 ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.measure_kl(experience, clock)
-            run.write_completions(step, experience)
+            metrics |= run.measure_kl_if_due(experience, clock)
+            run.write_completions_if_due(step, experience)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.totals, None)
     return run.history

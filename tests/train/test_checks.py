@@ -151,7 +151,22 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_inputs.check_loaded_inputs)
+    Run(*make_policy(), ROWS, None, make_config(), inputs_checked=True)
+
+
+@pytest.mark.parametrize("name", ["check_types", "check_dataset", "check_model", "check_savable"])
+def test_a_check_that_needs_weights_is_made_by_a_script_and_by_a_command_after_loading(name, monkeypatch, tmp_path):
+    def fail(*_):
+        raise InputError(name, 7, "planted")
+
+    monkeypatch.setattr(run_inputs, name, fail)
+    arguments = *make_policy(), ROWS, None, make_config(output_dir=str(tmp_path / "out"))
+    for check in run_inputs.input_checks(RunInputs(*arguments)):
+        if not check.needs_weights:
+            check.function()
+    for inputs_checked in (False, True):
+        with pytest.raises(InputError, match=f"^{name} is 7; planted"):
+            Run(*arguments, inputs_checked=inputs_checked)
 
 
 class TrainerReached(Exception):

@@ -28,7 +28,7 @@ from grpo_lab.trainer.collecting import (
     make_experience,
     rewards_of_turns,
     state_ids,
-    token_advantages,
+    turn_advantages_per_token,
 )
 from grpo_lab.trainer.metrics import Clock
 from tests.support.agreement import draw
@@ -349,7 +349,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     # differ from their mean by 24.5. So do those of the two first turns, which begin in the same state. The other two
     # turns are the only ones in their states.
     config = tool_config(advantage="gigpo", scale_rewards="none", num_generations=2, generation_batch_size=2)
-    advantages = token_advantages(rollout, rewards, config)
+    advantages = turn_advantages_per_token(rollout, rewards, config)
     for row, expected in ((0, [49.0, 24.5, 24.5]), (1, [-49.0])):
         for turn, advantage in enumerate(expected):
             tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]

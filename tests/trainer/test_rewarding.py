@@ -99,7 +99,7 @@ def test_reward_rollout_collects_logged_metrics():
         return [0.0] * len(completions)
 
     log = RewardLog()
-    reward_rollout(rollout_of_two_prompts(), TWO_ROWS, logs, log=log)
+    reward_rollout(rollout_of_two_prompts(), TWO_ROWS, logs, reward_log=log)
     assert log.metrics() == {"count": 4.0}
 
 

@@ -11,9 +11,8 @@ those of this package. Metrics have TRL's names, which this package uses too; me
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
+from grpo_lab.rollout.model import training_mode
 from grpo_lab.rollout.prompts import PROMPT_QUIRKS, end_token_ids, find_prompt_quirks
 from grpo_lab.tasks import Rows
 from grpo_lab.train.processes import is_main_process, stop_if_a_process_is_gone, world_size
@@ -40,7 +40,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder, checkpoint_name
-from grpo_lab.trainer.run.inputs import RunInputs, check_inputs_without_weights, check_loaded_inputs
+from grpo_lab.trainer.run.inputs import RunInputs, input_checks
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run.session import RESUME_HINT, Session, open_session
 
@@ -86,7 +86,6 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs_without_weights(inputs)
     return train_on_trl(inputs, callback, lora=lora, fsdp=fsdp, vllm=vllm, saved_options=saved_options)
 
 
@@ -98,52 +97,51 @@ def train_on_trl(
     fsdp: bool = False,
     vllm: dict | None = None,
     saved_options: dict | None = None,
+    inputs_checked: bool = False,
 ) -> list[dict]:
     """Train the model in `inputs` on TRL's trainer; scripts (`train`) and commands (`TrlEngine.run`) end here.
 
-    The inputs passed the checks of TRL's settings and `checks_without_weights`. The checks that need the weights are
-    made here. The other arguments and the result are those of `train`.
+    The inputs passed the checks of TRL's settings and, if `inputs_checked`, those without weights. The others are made
+    here. The other arguments and the result are those of `train`.
     """
-    if is_main_process():  # alone, since these checks print lines on the inputs
-        check_loaded_inputs(inputs)
+    for check in input_checks(inputs):
+        # The checks that need weights print lines on the inputs, so only one process makes them.
+        is_due = is_main_process() if check.needs_weights else not inputs_checked
+        if is_due:
+            check.function()
     model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
     rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.read_data_rows(step)]
     check_prompts_for_trl(inputs, rows_of_all_steps)
     config = _config_of_process(model, inputs.config)
     engine_settings = {"engine": TRL} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
-    folder = None
-    if config.output_dir is not None and is_main_process():
-        folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
     peft_config = None if lora is None else lora_config(model, lora)
-    session_context = open_session(
-        model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
-        saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
-        get_trained_model=lambda: GatheredModel(model) if fsdp else model,  # in all processes: each sends its part
-    )  # fmt: skip
-    with session_context as session, response_template_of_our_loop(tokenizer, environment):
-        inputs_of_process = replace(inputs, config=config)
+    inputs_of_process = replace(inputs, config=config)
+    folder: RunFolder | None = None
+    history: list[dict] = []
+    with ExitStack() as stack:
+        if config.output_dir is not None and is_main_process():
+            folder = stack.enter_context(RunFolder(config, saved_options | config.as_dict() | engine_settings))
+            history = _open_folder(folder, inputs, engine_settings)
+        one_process = world_size() == 1
+        session = stack.enter_context(
+            open_session(inputs_of_process, history, folder, saved_options, catches_signals=one_process)
+        )
+        stack.enter_context(training_mode(model, model.training))  # restores the mode, which TRL changes
+        stack.enter_context(response_template_of_our_loop(tokenizer, environment))
         trainer = make_trainer(inputs_of_process, rows_of_all_steps, peft_config, fsdp, vllm)
         # With adapters, FSDP2 gathers parameters at the root module, which is peft's wrapper of the model.
-        evaluate = _make_evaluate(inputs_of_process, model if peft_config is None else trainer.model)
+        policy = model if peft_config is None else trainer.model
         # Only the first process has opened the folder; the others get the history from it.
-        session.log.history[:] = broadcast_object_list([session.log.history])[0]
+        session.history[:] = broadcast_object_list([session.history])[0]
         try:
-            _run_steps(StepRecorder(trainer, evaluate, session, callback))
+            _run_steps(StepRecorder(trainer, replace(inputs_of_process, model=policy), session, callback))
         finally:
             _restore_model(trainer, model, peft_config)
-    return session.log.history
-
-
-def _make_evaluate(inputs: RunInputs, policy) -> Callable[..., dict] | None:
-    """Return the function that evaluates the policy on the held-out problems of a run; None for a run without them."""
-    if inputs.eval_dataset is None:
-        return None
-    return partial(
-        evaluate_policy, policy, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, inputs.config,
-        inputs.environment, cache_implementation="dynamic",  # the model's own forward pass
-    )  # fmt: skip
+        if fsdp:
+            session.trained_model = GatheredModel(model)  # in all processes: each sends its part
+    return session.history
 
 
 def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
@@ -169,15 +167,16 @@ def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) ->
 
 def _run_steps(recorder: "StepRecorder") -> None:
     """Run all remaining steps, in all processes."""
-    config = recorder.trainer.run_config
-    folder, history = recorder.log.folder, recorder.log.history
+    config, session = recorder.inputs.config, recorder.session
     recorder.trainer.add_callback(recorder)
-    checkpoint = f"{config.output_dir}/{checkpoint_name(len(history))}" if history else None
+    checkpoint = f"{config.output_dir}/{checkpoint_name(len(session.history))}" if session.history else None
+    folder = session.folder
     with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(unfinished_checkpoints(folder.path), ignore_errors=True)
-    recorder.session.stop_if_signal_received()
+    if session.must_stop:
+        session.stop()
 
 
 def _restore_model(trainer: TrlTrainer, model, peft_config) -> None:
@@ -194,54 +193,57 @@ class StepRecorder(TrainerCallback):
     TRL logs the updates of a rollout together, which are the updates of one step.
 
     trainer: The trainer of the run.
-    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics; None
-        without such problems.
-    session: The open run, with the log in which the steps are recorded. The log has no folder without an output_dir,
-        and in all processes but the first.
+    inputs: The inputs of the run, with the model that is evaluated.
+    session: The open run, in which the steps are recorded. It has no folder without an output_dir, and in all processes
+        but the first.
     callback: A function of the step's number and its metrics, called after each step; None for none.
     """
 
     def __init__(
         self,
         trainer: TrlTrainer,
-        evaluate: Callable[..., dict] | None,
+        inputs: RunInputs,
         session: Session,
         callback: Callable[[int, dict], None] | None,
     ):
         self.trainer = trainer
-        self.evaluate = evaluate
+        self.inputs = inputs
         self.session = session
-        self.log = session.log
         self.callback = callback
 
     def on_train_begin(self, args, state, control, **_):
         # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
-        self.log.start_step()
+        self.session.start_step()
 
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
             return
-        step = state.global_step // self.trainer.run_config.updates_per_step  # TRL counts updates
+        inputs, config = self.inputs, self.inputs.config
+        step = state.global_step // config.updates_per_step  # TRL counts updates
         logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
         metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
         metrics["num_tokens"] = int(metrics["num_tokens"])
-        if self.trainer.run_config.shows_completions_of(step) and is_main_process():
-            self.log.write_completions(completion_records_of_trainer(self.trainer, step))
-        if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
-            metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
-        metrics = self.log.add(metrics)
-        self.log.start_step()
+        if config.shows_completions_of(step) and is_main_process():
+            self.session.write_completions(completion_records_of_trainer(self.trainer, step))
+        if inputs.eval_dataset is not None and config.is_evaluation_due(step):
+            evaluation = evaluate_policy(
+                inputs.model, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, config, inputs.environment,
+                trainer_state=state, cache_implementation="dynamic",  # the model's own forward pass
+            )  # fmt: skip
+            metrics = merge_metrics(metrics, evaluation)
+        metrics = self.session.record(metrics)
+        self.session.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
-        if self.session.stop_signals.received:
-            control.should_save, control.should_training_stop = self.log.folder is not None, True
+        if self.session.must_stop:
+            control.should_save, control.should_training_stop = self.session.folder is not None, True
 
     def on_save(self, args, state, control, **_):
         PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
-        if self.log.folder is not None:
+        if self.session.folder is not None:
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            self.log.folder.adopt_checkpoint(self.log.history, checkpoint)
+            self.session.folder.adopt_checkpoint(self.session.history, checkpoint)
         PartialState().wait_for_everyone()
 
 

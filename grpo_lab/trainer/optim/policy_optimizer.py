@@ -37,7 +37,7 @@ class PolicyOptimizer:
         # `scale` creates the tensors of the scaler, which `step` needs even if `backward` was never called.
         self.scaler.scale(torch.zeros((), device=device))
         self.max_grad_norm, self.max_nonfinite_steps = config.max_grad_norm, config.max_nonfinite_steps
-        self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
+        self.num_skipped_updates, self.nonfinite_in_a_row = 0, 0
 
     @property
     def loss_scale(self) -> float:
@@ -74,7 +74,7 @@ class PolicyOptimizer:
         if stepped:
             self.nonfinite_in_a_row = 0
         else:
-            self.nonfinite_total += 1
+            self.num_skipped_updates += 1
             self.nonfinite_in_a_row += not was_halved
         if self.nonfinite_in_a_row >= self.max_nonfinite_steps:
             raise RunError(
@@ -86,8 +86,11 @@ class PolicyOptimizer:
 
     def state(self) -> dict:
         """Return the state that the next update depends on, except for the tensors: counts and the loss scale."""
-        counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
-        return counts | {"scaler": self.scaler.state_dict()}
+        return {
+            "nonfinite_total": self.num_skipped_updates,  # the name that checkpoints have for it
+            "nonfinite_in_a_row": self.nonfinite_in_a_row,
+            "scaler": self.scaler.state_dict(),
+        }
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the moments and their step numbers as named tensors, ready for safetensors."""
@@ -97,7 +100,7 @@ class PolicyOptimizer:
     def load(self, state: dict, tensors: dict[str, torch.Tensor]) -> None:
         """Restore the optimizer from the values that `state` and `tensors` returned."""
         self.adamw.load(tensors)
-        self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
+        self.num_skipped_updates, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
         self.scaler.load_state_dict(state["scaler"])
 
 

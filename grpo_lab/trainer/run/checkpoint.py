@@ -26,12 +26,12 @@ ENGINE_STATE = "grpo_state.json"  # file with the state of the run in a checkpoi
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
-def write(folder: Path, state: dict, model, tokenizer, optimizer, reference) -> dict[str, list]:
+def write(folder: Path, history: list[dict], model, tokenizer, optimizer, reference) -> dict[str, list]:
     """Write a checkpoint into a new folder, and flush it; return the digests of its files.
 
     Args:
         folder: The folder to create.
-        state: The state of the run, ready for JSON.
+        history: The metrics of each completed step.
         model: The policy.
         tokenizer: The tokenizer of the policy.
         optimizer: The optimizer whose state is saved.
@@ -44,7 +44,7 @@ def write(folder: Path, state: dict, model, tokenizer, optimizer, reference) -> 
                 reference.save_pretrained(folder / _REFERENCE)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.tensors().items()}
         save_file(tensors, folder / _OPTIMIZER)
-        (folder / _STATE).write_text(as_json(state | optimizer.state()), encoding="utf-8")
+        (folder / _STATE).write_text(as_json(_state_of_run(history) | optimizer.state()), encoding="utf-8")
         return _flushed_digests(folder)
 
 
@@ -55,20 +55,25 @@ def write_model(folder: Path, model, tokenizer) -> dict[str, list]:
         return _flushed_digests(folder)
 
 
-def adopt(engine_checkpoint: Path, folder: Path, state: dict) -> dict[str, list]:
+def adopt(engine_checkpoint: Path, folder: Path, history: list[dict]) -> dict[str, list]:
     """Move a checkpoint that an engine has written to a new folder, add the state of the run, and flush it.
 
     Args:
         engine_checkpoint: The folder that the engine has written.
         folder: The new place of the checkpoint; it does not exist yet.
-        state: The state of the run, ready for JSON.
+        history: The metrics of each completed step.
 
     Returns:
         The digests of the files of the checkpoint.
     """
     os.replace(engine_checkpoint, folder)
-    (folder / ENGINE_STATE).write_text(as_json(state), encoding="utf-8")
+    (folder / ENGINE_STATE).write_text(as_json(_state_of_run(history)), encoding="utf-8")
     return _flushed_digests(folder)
+
+
+def _state_of_run(history: list[dict]) -> dict:
+    """Return what a checkpoint records of the run, under the names of transformers' trainer."""
+    return {"step": len(history), "log_history": history}
 
 
 @contextmanager
@@ -111,8 +116,8 @@ def check_savable(model, tokenizer) -> None:
                 ) from error
 
 
-def load(folder: Path, model, optimizer, reference) -> dict:
-    """Load a checkpoint into the model, the optimizer and the reference; return the state of the run.
+def load(folder: Path, model, optimizer, reference) -> list[dict]:
+    """Load a checkpoint into the model, the optimizer and the reference; return the metrics of each completed step.
 
     Args:
         folder: The checkpoint.
@@ -125,12 +130,12 @@ def load(folder: Path, model, optimizer, reference) -> dict:
         load_weights(folder / _REFERENCE, reference)
     state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
     optimizer.load(state, load_file(folder / _OPTIMIZER))
-    return state
+    return state["log_history"]
 
 
-def read_engine_state(folder: Path) -> dict:
-    """Read the state of the run from a checkpoint that an engine has written, and whose weights it loads itself."""
-    return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
+def read_engine_history(folder: Path) -> list[dict]:
+    """Read the metrics of each completed step from a checkpoint that an engine wrote; it loads the weights itself."""
+    return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))["log_history"]
 
 
 def load_weights(folder: Path, model) -> None:

@@ -24,7 +24,6 @@ from grpo_lab.base.user_code import qualified_name
 from grpo_lab.config.user_formulas import FORMULA_TABLES, user_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import reward_func_list
-from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run.inputs import RunInputs
 
@@ -41,7 +40,10 @@ def input_fingerprints(inputs: RunInputs, engine_settings: dict | None = None) -
     """
     eval_dataset = inputs.eval_dataset
     reward_funcs = inputs.reward_funcs
-    environment = inputs.environment
+    environment_fingerprint: dict = {"functions": []}  # the code of tools and environments, and their settings
+    if inputs.environment is not None:
+        functions, settings = inputs.environment.functions_and_settings
+        environment_fingerprint = code_fingerprint(functions) | settings
     user_formulas = {name: user_function(name, getattr(inputs.config, name)) for name in FORMULA_TABLES}
     return {
         "model": model_fingerprint(inputs.model),
@@ -49,7 +51,7 @@ def input_fingerprints(inputs: RunInputs, engine_settings: dict | None = None) -
         "eval_dataset": None if eval_dataset is None else rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
         "reward_funcs": None if reward_funcs is None else code_fingerprint(reward_func_list(reward_funcs)),
-        "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
+        "environment": environment_fingerprint,
         "engine": engine_settings or {"engine": "grpo_lab"},
         # The loss and the advantage, if they are the user's own.
         **{name: None if formula is None else code_fingerprint([formula]) for name, formula in user_formulas.items()},
@@ -116,12 +118,6 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
     special_token_ids = (tokenizer.eos_token_id, tokenizer.pad_token_id)
     contents = [sorted(tokenizer.get_vocab().items()), merges, tokenizer.chat_template, special_token_ids]
     return {"tokens": len(tokenizer), "contents": json_hash(contents)}
-
-
-def _environment_fingerprint(environment: Environment) -> dict:
-    """Return a fingerprint of the code of the tools and environments, and of their settings."""
-    functions, settings = environment.functions_and_settings
-    return code_fingerprint(functions) | settings
 
 
 def code_fingerprint(functions: list[Callable]) -> dict:

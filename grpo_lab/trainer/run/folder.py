@@ -3,7 +3,7 @@
 The manifest records the inputs of the run and the files that it owns in the folder:
 
 - "settings": the settings; `max_steps` is that of the last start.
-- "fingerprints": the fingerprints of the inputs, as `fingerprints` returns them.
+- "fingerprints": the fingerprints of the inputs, as `input_fingerprints` returns them.
 - "checkpoints": the digests of the files of each checkpoint, the newest last.
 - "trained": the digests of the files of the trained model.
 
@@ -130,10 +130,9 @@ class RunFolder:
             self._check_max_steps()
             if newest := self._newest_valid():
                 if optimizer is None:
-                    state = checkpoint.read_engine_state(newest)
+                    history = checkpoint.read_engine_history(newest)
                 else:
-                    state = checkpoint.load(newest, model, optimizer, reference)
-                history = state["log_history"]
+                    history = checkpoint.load(newest, model, optimizer, reference)
                 completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS_FILE]
                 settings = self._settings_of_resumed_run(fingerprints)
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
@@ -169,13 +168,12 @@ class RunFolder:
             history: The metrics of each completed step.
             model, tokenizer, optimizer, reference: The parts of the checkpoint, as `checkpoint.write` takes them.
         """
-        if checkpoint_name(len(history)) in self.manifest["checkpoints"]:
+        name = checkpoint_name(len(history))
+        if name in self.manifest["checkpoints"]:
             return
-
-        def write(folder: Path, state: dict) -> dict[str, list]:
-            return checkpoint.write(folder, state, model, tokenizer, optimizer, reference)
-
-        self._add_checkpoint(history, write, model_fingerprint(model))
+        check_free(self.path, [name], ())
+        digests = checkpoint.write(self.path / UNFINISHED / name, history, model, tokenizer, optimizer, reference)
+        self._publish_checkpoint(name, digests, model_fingerprint(model))
 
     @explain_disk_errors
     def adopt_checkpoint(self, history: list[dict], engine_checkpoint: Path) -> None:
@@ -185,23 +183,20 @@ class RunFolder:
             history: The metrics of each completed step.
             engine_checkpoint: The folder that the engine has written.
         """
-        self._add_checkpoint(history, functools.partial(checkpoint.adopt, engine_checkpoint))
+        name = checkpoint_name(len(history))
+        check_free(self.path, [name], ())
+        digests = checkpoint.adopt(engine_checkpoint, self.path / UNFINISHED / name, history)
+        self._publish_checkpoint(name, digests, fingerprint=None)
 
-    def _add_checkpoint(
-        self, history: list[dict], write: Callable[[Path, dict], dict], fingerprint: dict | None = None
-    ) -> None:
-        """Write a checkpoint, list it in the manifest, and move it into its place.
+    def _publish_checkpoint(self, name: str, digests: dict[str, list], fingerprint: dict | None) -> None:
+        """List a written checkpoint in the manifest, move it into its place, and remove old checkpoints.
 
         Args:
-            history: The metrics of each completed step.
-            write: Function that writes the checkpoint into a new folder, with the state of the run, and returns the
-                digests of its files.
-            fingerprint: The fingerprint of the model in the checkpoint. None: a run that resumes with this model does
-                not recognise it.
+            name: The name of the checkpoint.
+            digests: The digests of its files.
+            fingerprint: The fingerprint of its model. None: a run that resumes with this model does not recognise it.
         """
-        name, completions_file = checkpoint_name(len(history)), self.path / COMPLETIONS_FILE
-        check_free(self.path, [name], ())
-        digests = write(self.path / UNFINISHED / name, {"step": len(history), "log_history": history})
+        completions_file = self.path / COMPLETIONS_FILE
         entry: dict[str, Any] = {"model": fingerprint, "files": digests}
         entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})

@@ -1,7 +1,7 @@
 """The inputs of a run: model, tokenizer, data, rewards and settings; and their checks before the first step.
 
-A script makes all checks at once, by `check_run_inputs`. A command makes those of `checks_without_weights` before it
-loads the model, and `check_loaded_inputs` after that; its dry run reports every check without weights that fails.
+`input_checks` lists the checks. A script makes all of them at once. A command makes those without weights before it
+loads the model, and the others after that; its dry run reports every check without weights that fails.
 """
 
 import functools
@@ -28,6 +28,7 @@ from grpo_lab.rollout.model import has_fast_path
 from grpo_lab.rollout.prompts import check_prompts, end_token_ids, find_prompt_quirks, longest_prompt
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.rows import LazyRows
+from grpo_lab.trainer.run.checkpoint import check_savable
 
 
 # Not compared and not printed field by field: that would read whole models and data sets.
@@ -73,42 +74,43 @@ class RunCheck(NamedTuple):
 
     description: str
     function: Callable[[], None]
+    needs_weights: bool = False  # whether it is made after the weights are loaded
 
 
-def check_run_inputs(inputs: RunInputs) -> None:
-    """Make all checks of the inputs: raise InputError for the first wrong argument of `Run`, and print some notes.
+def input_checks(inputs: RunInputs) -> Iterator[RunCheck]:
+    """Yield all checks of a run's inputs, in their order; callers leave out those that they have made already.
 
-    The notes are those of `check_loaded_inputs`.
+    Each check is made before the next one is requested: the description of that one reads data that this one checks.
+
+    inputs: The inputs of the run. Before the weights are loaded, its model is a `ModelWithoutWeights`, and its data
+        sets are rows of a task, which need no check of their columns.
     """
-    check_inputs_without_weights(inputs)
-    _check_model(inputs)
+    yield RunCheck("types of model, tokenizer and settings", lambda: check_types(inputs), needs_weights=True)
+    for name, dataset in inputs.datasets.items():
+        yield RunCheck(f"columns of {name}", functools.partial(check_dataset, dataset, name), needs_weights=True)
+    yield RunCheck("arguments of the rewards", lambda: check_rewards(inputs))
+    yield RunCheck("held-out rows for the evaluations", lambda: check_evaluation(inputs))
+    yield RunCheck("settings of turns", lambda: check_turn_advantage(inputs.config, inputs.environment))
+    held_out = f" and {len(inputs.eval_dataset):,} held out" if inputs.eval_dataset is not None else ""
+    room = "room for each prompt"
+    if inputs.environment is not None and inputs.environment.schemas is not None:
+        room += " and its tools, and the chat template has them"
+    rows = f"{len(inputs.dataset):,} rows{held_out}: columns, expected answers, {room}"
+    yield RunCheck(rows, lambda: check_prompts_of_run(inputs))
+    yield RunCheck(
+        "model, with notes on its prompts and its attention", lambda: check_model(inputs), needs_weights=True
+    )
+    if inputs.config.output_dir is not None:
+        savable = "model and tokenizer can be saved"
+        yield RunCheck(savable, lambda: check_savable(inputs.model, inputs.tokenizer), needs_weights=True)
 
 
-def check_inputs_without_weights(inputs: RunInputs) -> None:
-    """Make all checks that need no weights, for a script: raise InputError for the first wrong argument."""
-    _check_types_and_rows(inputs)
-    for check in checks_without_weights(inputs):
-        check.function()
-
-
-def check_loaded_inputs(inputs: RunInputs) -> None:
-    """Make the checks that inputs still need after they have passed `checks_without_weights`, and print some notes.
+def check_model(inputs: RunInputs) -> None:
+    """Raise InputError for a model that cannot be trained, and print notes on its prompts and its attention.
 
     The notes say how the chat template changes the prompts, and which implementation of attention computes rows that
     are too long for a mask.
     """
-    _check_types_and_rows(inputs)
-    _check_model(inputs)
-
-
-def _check_types_and_rows(inputs: RunInputs) -> None:
-    check_types(inputs.model, inputs.tokenizer, inputs.config)
-    for name, dataset in inputs.datasets.items():
-        check_dataset(dataset, name)
-
-
-def _check_model(inputs: RunInputs) -> None:
-    """Make the checks that need the weights, and print the notes of `check_loaded_inputs`."""
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     if has_adapter(model):
         check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
@@ -117,29 +119,14 @@ def _check_model(inputs: RunInputs) -> None:
     prompts = (dataset[index]["prompt"] for dataset in datasets for index in range(len(dataset)))
     for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
-    if attention := _attention_of_long_rows(inputs):
+    if not has_fast_path(model):
+        return
+    schemas = None if inputs.environment is None else inputs.environment.schemas
+    max_length = longest_prompt(tokenizer, inputs.dataset, schemas) + config.max_completion_length
+    with autocast(model, config):
+        attention = describe_attention(max_length, model.device.type, attention_dtype(model))
+    if attention is not None:  # None: no row is too long for a mask
         print(f"attention: {attention}")
-
-
-def checks_without_weights(inputs: RunInputs) -> list[RunCheck]:
-    """Return the checks of a run's inputs that need no weights, in their order.
-
-    inputs: The inputs of the run; before the weights are loaded, its model is a `ModelWithoutWeights`. Its data sets
-        have passed `check_dataset`, or are rows of a task.
-    """
-    held_out = f" and {len(inputs.eval_dataset):,} held out" if inputs.eval_dataset is not None else ""
-    room = "room for each prompt"
-    if inputs.environment is not None and inputs.environment.schemas is not None:
-        room += " and its tools, and the chat template has them"
-    return [
-        RunCheck("arguments of the rewards", lambda: check_rewards(inputs)),
-        RunCheck("held-out rows for the evaluations", lambda: check_evaluation(inputs)),
-        RunCheck("settings of turns", lambda: check_turn_advantage(inputs.config, inputs.environment)),
-        RunCheck(
-            f"{len(inputs.dataset):,} rows{held_out}: columns, expected answers, {room}",
-            lambda: check_prompts_of_run(inputs),
-        ),
-    ]
 
 
 def check_rewards(inputs: RunInputs) -> None:
@@ -196,18 +183,6 @@ def check_prompts_of_run(inputs: RunInputs) -> None:
             check_prompts(model.config, tokenizer, prompts, length, name)
 
 
-def _attention_of_long_rows(inputs: RunInputs) -> str | None:
-    """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
-    model, config = inputs.model, inputs.config
-    if not has_fast_path(model):
-        return None
-    schemas = None if inputs.environment is None else inputs.environment.schemas
-    prompt_length = longest_prompt(inputs.tokenizer, inputs.dataset, schemas)
-    length = prompt_length + config.max_completion_length
-    with autocast(model, config):
-        return describe_attention(length, model.device.type, attention_dtype(model))
-
-
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
     """Raise InputError if the environment does not provide what the setting `advantage` needs."""
     name, entry = config.advantage, ADVANTAGES[config.advantage]
@@ -218,8 +193,9 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         raise InputError("advantage", name, expected)
 
 
-def check_types(model, tokenizer, config) -> None:
+def check_types(inputs: RunInputs) -> None:
     """Raise InputTypeError if model, tokenizer or configuration has a wrong type, for instance if two are swapped."""
+    model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
     is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
     for name, value, has_type, expected in (

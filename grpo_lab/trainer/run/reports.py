@@ -16,7 +16,7 @@ from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.scoring import LoggedColumns
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.rewarding import prompt_of_completion
+from grpo_lab.trainer.rewarding import episode_prompt
 from grpo_lab.trainer.run.trackers import Trackers
 
 LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
@@ -137,7 +137,7 @@ def completion_records(
     records = []
     for row, (group, text, rewards, reward, advantage, episode) in enumerate(values):
         record = completion_record(
-            prompt_of_completion(data_rows[group], episode),
+            episode_prompt(data_rows[group], episode),
             text,
             rewards,
             reward,

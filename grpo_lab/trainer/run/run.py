@@ -17,7 +17,7 @@ from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
 from grpo_lab.rollout.environments.environment import Environment, check_is_environment
-from grpo_lab.rollout.model import checkpointed_layers
+from grpo_lab.rollout.model import checkpointed_layers, training_mode
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
@@ -26,7 +26,7 @@ from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.inputs import RunInputs, check_run_inputs
+from grpo_lab.trainer.run.inputs import RunInputs, input_checks
 from grpo_lab.trainer.run.reports import completion_records
 from grpo_lab.trainer.run.session import Session, open_session
 
@@ -46,13 +46,12 @@ class Run:
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
-        check_inputs: Function that checks the inputs. A command passes `check_loaded_inputs`, since its inputs have
-            passed the other checks before it loaded the weights.
+        inputs_checked: Whether the inputs have passed the checks without weights, as in a command, which makes them
+            before it loads the weights.
 
     Attributes:
         inputs: The arguments from `model` to `environment`, under the same names.
         optimizer: The optimizer of the model.
-        history: The metrics of the completed steps, one dict per step; of a resumed run, from its first step on.
     """
 
     def __init__(
@@ -66,56 +65,60 @@ class Run:
         environment: Environment | None = None,
         saved_options: dict | None = None,
         *,
-        check_inputs: Callable[[RunInputs], None] = check_run_inputs,
+        inputs_checked: bool = False,
     ):
         check_is_environment(environment)
         self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        check_inputs(self.inputs)
+        for check in input_checks(self.inputs):
+            if check.needs_weights or not inputs_checked:
+                check.function()
         self.saved_options = saved_options or {}
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
-        self.history: list[dict] = []
-        self._open_contexts = ExitStack()  # held open by the `with` block
-        self._session: Session | None = None  # None before and after the `with` block
+        self._contexts = ExitStack()  # held open by the `with` block
+        self._session: Session | None = None  # None before the `with` block; closed after it
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         self._data_rows: dict[int, list[dict]] = {}  # the data rows of the step that was read last, by its index
-        settings = self.saved_options | config.as_dict()
-        if self.optimizer.precision in PRECISIONS.values():
-            # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
-            settings["precision"] = self.optimizer.precision.name
-        self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
     def __enter__(self):
-        """Open the session, with gradient checkpointing if it is on, and with one decoder for all rollouts."""
-        model, config = self.inputs.model, self.inputs.config
-        open_context = open_session(
-            model, self.inputs.tokenizer, config, self.folder, self._open_folder, saved_options=self.saved_options,
-            in_training_mode=config.gradient_checkpointing, get_trained_model=lambda: model,
-        )  # fmt: skip
+        """Open the folder and the session, with gradient checkpointing if it is on and one decoder for all rollouts."""
+        inputs, model, config = self.inputs, self.inputs.model, self.inputs.config
+        folder: RunFolder | None = None
+        history: list[dict] = []
         with ExitStack() as stack:
-            session = stack.enter_context(open_context)
+            if config.output_dir is not None:
+                settings = self.saved_options | config.as_dict()
+                if self.optimizer.precision in PRECISIONS.values():
+                    # Without a precision in the configuration, the weights of the model decide it; the saved settings
+                    # name it.
+                    settings["precision"] = self.optimizer.precision.name
+                folder = stack.enter_context(RunFolder(config, settings))
+                fingerprints = input_fingerprints(inputs)
+                history = folder.open(model, self.optimizer, self._checkpointed_reference, fingerprints)
+            session = stack.enter_context(open_session(inputs, history, folder, self.saved_options))
+            stack.enter_context(training_mode(model, config.gradient_checkpointing))
             if config.gradient_checkpointing:
                 stack.enter_context(checkpointed_layers(model))
             stack.enter_context(shared_decoder())
-            self._open_contexts = stack.pop_all()
-        self._session, self.history = session, session.log.history
+            self._contexts = stack.pop_all()
+        self._session = session
         return self
 
     def __exit__(self, *error):
-        self._session = None
-        self._open_contexts.__exit__(*error)
+        self._contexts.__exit__(*error)
 
-    def _require_session(self) -> Session:
-        """Return the session; raise RunError outside of the `with` block."""
-        if self._session is None:
+    @property
+    def history(self) -> list[dict]:
+        """The metrics of the completed steps, one dict per step; of a resumed run, from its first step on."""
+        return [] if self._session is None else self._session.history
+
+    @property
+    def _open_session(self) -> Session:
+        """The session; raises RunError outside of the `with` block."""
+        if self._session is None or not self._session.is_open:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         return self._session
-
-    def _open_folder(self, folder: RunFolder) -> list[dict]:
-        return folder.open(
-            self.inputs.model, self.optimizer, self._checkpointed_reference, input_fingerprints(self.inputs)
-        )
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step.
@@ -123,15 +126,17 @@ class Run:
         Raises:
             RunError: if a step ends unrecorded, since it would be missing in the history and in the files.
         """
-        session, config = self._require_session(), self.inputs.config
+        session, config = self._open_session, self.inputs.config
         for step in range(len(self.history), config.max_steps):
             torch.manual_seed(config.seed * SEED_STRIDE + step)
-            session.log.start_step()
+            session.start_step()
             self._current_step = step
             yield step
             if self._current_step is not None:
                 raise RunError(f"step {step} was not recorded; expected `run.record(step, metrics)` in each step")
-            session.stop_if_signal_received(self._save_checkpoint)
+            if session.must_stop:
+                self._save_checkpoint()
+                session.stop()
 
     def data_rows_of_step(self, step: int) -> list[dict]:
         """Return the P data rows of a step, each read only once, since a data set may change a row at each access.
@@ -179,7 +184,7 @@ class Run:
         """
         return None if has_adapter(self.inputs.model) else self.reference
 
-    def measure_kl(self, experience: Experience, clock: Clock) -> dict:
+    def measure_kl_if_due(self, experience: Experience, clock: Clock) -> dict:
         """Return the KL to the reference as a metric if `config.log_kl` asks for it and the loss has no KL term."""
         config = self.inputs.config
         if not config.log_kl or config.beta != 0:
@@ -187,7 +192,7 @@ class Run:
         with clock("time/logprobs"):
             return {"kl": kl_to_reference(self.inputs.model, self.reference, experience, config)}
 
-    def write_completions(self, step: int, experience: Experience) -> None:
+    def write_completions_if_due(self, step: int, experience: Experience) -> None:
         """Print the best and the worst completion of a step and write all of them, if the settings ask for this step.
 
         step: Index of the step, counted from 0.
@@ -198,7 +203,7 @@ class Run:
             names = reward_names(functions) if functions else []  # none if the caller's loop computes the rewards
             data_rows = self.data_rows_of_step(step)
             records = completion_records(completed_steps, data_rows, experience, names, self.inputs.tokenizer)
-            self._require_session().log.write_completions(records)
+            self._open_session.write_completions(records)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
@@ -212,19 +217,19 @@ class Run:
         if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
-        session, config = self._require_session(), self.inputs.config
-        metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
+        session, config = self._open_session, self.inputs.config
+        metrics = merge_metrics(plain_numbers(metrics), self._evaluate_if_due(completed_steps))
         if metrics.get("num_tokens") is not None:
             counts = [past["num_tokens"] for past in self.history if past.get("num_tokens") is not None]
             metrics["num_tokens"] += counts[-1] if counts else 0
         self._current_step = None
-        metrics = session.log.add(metrics)
+        metrics = session.record(metrics)
         if completed_steps == config.max_steps or (config.save_steps and completed_steps % config.save_steps == 0):
             self._save_checkpoint()
         if callback is not None:
             callback(completed_steps, metrics)
 
-    def _evaluate(self, completed_steps: int) -> dict:
+    def _evaluate_if_due(self, completed_steps: int) -> dict:
         """Return the metrics of the evaluation after a step, and its time; no metrics if no evaluation is due."""
         inputs = self.inputs
         if inputs.eval_dataset is None or not inputs.config.is_evaluation_due(completed_steps):
@@ -239,9 +244,11 @@ class Run:
 
     def _save_checkpoint(self) -> None:
         """Save the checkpoint of the newest step if the run has a folder."""
-        if self.folder is not None:
-            model, tokenizer = self.inputs.model, self.inputs.tokenizer
-            self.folder.save_checkpoint(self.history, model, tokenizer, self.optimizer, self._checkpointed_reference)
+        session, inputs = self._open_session, self.inputs
+        if session.folder is not None:
+            session.folder.save_checkpoint(
+                session.history, inputs.model, inputs.tokenizer, self.optimizer, self._checkpointed_reference
+            )
 
 
 def _make_reference(model, config: GRPOConfig):

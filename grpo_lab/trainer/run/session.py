@@ -1,8 +1,7 @@
-"""The life of a run, the same with both engines: from the lock of its folder to its trained model.
+"""An open run, the same with both engines: the records of its steps, and the signals that stop it.
 
-A session has the log of the steps and the signals that stop the run. After Ctrl-C or SIGTERM the current step is
-finished and saved; a second signal stops at once. In a notebook, the button that interrupts the kernel sends the same
-signal as Ctrl-C.
+After Ctrl-C or SIGTERM the current step is finished and saved; a second signal stops at once. In a notebook, the button
+that interrupts the kernel sends the same signal as Ctrl-C.
 """
 
 import contextlib
@@ -12,19 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tqdm import tqdm
 
 from grpo_lab.base import Stopped
 from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.process_state import restored_random_state
-from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout.model import training_mode
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.run.checkpoint import check_savable
 from grpo_lab.trainer.run.folder import RESUME, RunFolder
+from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import Reports, best_and_worst, open_reports
 
 RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
@@ -33,98 +29,79 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 @contextmanager
 def open_session(
-    model,
-    tokenizer,
-    config: GRPOConfig,
+    inputs: RunInputs,
+    history: list[dict],
     folder: RunFolder | None,
-    open_folder: Callable[[RunFolder], list[dict]],
-    *,
     saved_options: dict,
-    in_training_mode: bool,
-    get_trained_model: Callable[[], Any],
+    *,
     catches_signals: bool = True,
 ) -> "Iterator[Session]":
-    """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
+    """Catch signals and open the reports of a run; at its end, save the trained model into the folder.
 
-    A run that fails does not save the model. In every case all resources are closed, and the random state and the mode
-    of the model are restored.
+    A run that fails does not save the model. In every case all resources are closed, and the random state is restored.
 
     Args:
-        model, tokenizer, config: The policy, its tokenizer and the settings of the run.
-        folder: The folder of the run. None: this process writes no files.
-        open_folder: Function that opens the locked folder and returns the metrics of each completed step.
+        inputs: The inputs of the run.
+        history: The metrics of the steps that a resumed run has completed already; empty for a new run.
+        folder: The opened folder of the run. None: this process writes no files.
         saved_options: Options of the command that are saved with the settings.
-        in_training_mode: Whether the model is in training mode during the steps.
-        get_trained_model: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
-            every process after the last step, also without a folder.
         catches_signals: Whether the first Ctrl-C or SIGTERM lets the current step end.
 
     Raises:
         Stopped: at the end, if a signal was received in the last step or while the model was written.
     """
-    if folder is not None:
-        check_savable(model, tokenizer)
-    with folder or nullcontext():
-        history = [] if folder is None else open_folder(folder)
-        stop_signals = StopSignals(None if folder is None else folder.describe_saved)
-        with stop_signals if catches_signals else nullcontext():
-            with (
-                open_reports(config, history, saved_options) as reports,
-                restored_random_state(),
-                training_mode(model, in_training_mode),
-            ):
-                yield Session(StepLog(config, history, folder, reports), stop_signals)
-            # The folder is still locked here, and a first signal does not interrupt the writing.
-            trained_model = get_trained_model()
-            if folder is not None:
-                folder.save_model(trained_model, tokenizer)
-            if stop_signals.received:
-                stop_signals.raise_stopped("after its last step")
+    stop_signals = StopSignals(None if folder is None else folder.describe_saved)
+    with stop_signals if catches_signals else nullcontext():
+        with open_reports(inputs.config, history, saved_options) as reports, restored_random_state():
+            session = Session(inputs, history, folder, reports, stop_signals)
+            try:
+                yield session
+            finally:
+                session.is_open = False
+        # The folder is still locked here, and a first signal does not interrupt the writing.
+        if folder is not None:
+            folder.save_model(session.trained_model, inputs.tokenizer)
+        if stop_signals.received:
+            stop_signals.raise_stopped("after its last step")
 
 
-@dataclass(frozen=True)
 class Session:
-    """An open run, with either engine: its log and its stop signals.
-
-    Attributes:
-        log: The log of the steps, with the history and the folder.
-        stop_signals: The signals received so far.
-    """
-
-    log: "StepLog"
-    stop_signals: "StopSignals"
-
-    def stop_if_signal_received(self, save_checkpoint: Callable[[], None] | None = None) -> None:
-        """Raise Stopped if a signal was received and steps remain; after the last step, `open_session` does so.
-
-        save_checkpoint: Function that saves the completed steps before. None: the engine has saved them already.
-        """
-        completed_steps, max_steps = len(self.log.history), self.log.config.max_steps
-        if self.stop_signals.received and completed_steps < max_steps:
-            if save_checkpoint is not None:
-                save_checkpoint()
-            self.stop_signals.raise_stopped(f"after step {completed_steps} of {max_steps}")
-
-
-class StepLog:
-    """Recorder of the metrics of each step: in the history, the folder, the progress bar and the trackers.
+    """An open run, with either engine: it records the steps, and knows when a signal stops the run.
 
     Args:
-        config: The settings of the run.
-        history: The metrics of each completed step, at first of those before the run was resumed; `add` appends.
+        inputs: The inputs of the run.
+        history: The metrics of each completed step, at first of those before the run was resumed.
         folder: The opened folder of the run. None: nothing is written to files.
         reports: The progress bar and the trackers of the run.
+        stop_signals: The signals received so far.
+
+    Attributes:
+        history: The metrics of each completed step; `record` appends those of one more.
+        folder: The folder of the run, or None.
+        trained_model: The model that is saved at the end of the run, as `RunFolder.save_model` takes it; an engine that
+            divides the model among processes replaces it after the last step.
+        is_open: False once the run has ended.
     """
 
-    def __init__(self, config: GRPOConfig, history: list[dict], folder: RunFolder | None, reports: Reports):
-        self.config = config
+    def __init__(
+        self,
+        inputs: RunInputs,
+        history: list[dict],
+        folder: RunFolder | None,
+        reports: Reports,
+        stop_signals: "StopSignals",
+    ):
         self.history = history
         self.folder = folder
+        self.trained_model: Any = inputs.model
+        self.is_open = True
+        self._max_steps = inputs.config.max_steps
         self._reports = reports
+        self._stop_signals = stop_signals
         self._step_started = time.perf_counter()
 
     def start_step(self) -> None:
-        """Start the time of a step, which `add` records as "step_time"."""
+        """Start the time of a step, which `record` adds as "step_time"."""
         self._step_started = time.perf_counter()
 
     def write_completions(self, records: list[dict]) -> None:
@@ -133,10 +110,12 @@ class StepLog:
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)
 
-    def add(self, metrics: dict) -> dict:
-        """Record the metrics of the step that ends; return them with "step" first and "step_time" last.
+    def record(self, metrics: dict) -> dict:
+        """Record the metrics of the step that ends: in the history, the folder, the progress bar and the trackers.
 
-        "step" is the number of completed steps, this one included.
+        Returns:
+            The metrics, with "step" first and "step_time" last; "step" is the number of completed steps, this one
+            included.
 
         Raises:
             RunError: if the metrics have one of these two names already.
@@ -148,6 +127,15 @@ class StepLog:
             self.folder.append(METRICS_FILE, [metrics])
         self._reports.show(metrics)
         return metrics
+
+    @property
+    def must_stop(self) -> bool:
+        """True if a signal was received and steps remain; after the last step, the run ends in any case."""
+        return self._stop_signals.received and len(self.history) < self._max_steps
+
+    def stop(self) -> NoReturn:
+        """Raise Stopped after a step, whose checkpoint the caller has saved."""
+        self._stop_signals.raise_stopped(f"after step {len(self.history)} of {self._max_steps}")
 
 
 class StopSignals:
@@ -180,7 +168,7 @@ class StopSignals:
         """True once a signal was received, so that the run has to stop."""
         return self.last_signal is not None
 
-    def raise_stopped(self, moment: str) -> None:
+    def raise_stopped(self, moment: str) -> NoReturn:
         """Raise Stopped; its message names the signal, the moment, such as "after step 3 of 9", and what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         resume_hint = None

@@ -26,7 +26,7 @@ from grpo_lab.rollout.forward.attention import (
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.packing import packed_hidden, packed_prompts, unique_prefixes
 from grpo_lab.rollout.rollout import EncodedPrompts
-from grpo_lab.trainer.run.inputs import RunInputs, check_run_inputs
+from grpo_lab.trainer.run.inputs import RunInputs, input_checks
 from tests.support.few_fast import few_fast
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import logprob_inputs, unequal_rows
@@ -309,6 +309,7 @@ def test_a_run_with_long_rows_prints_its_attention_kernel(capsys, monkeypatch):
     ):
         monkeypatch.setattr(attention, "LONGEST_MASKED", longest)
         config = GRPOConfig(max_completion_length=10, disable_tqdm=True)
-        check_run_inputs(RunInputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], None, config))
+        for check in input_checks(RunInputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], None, config)):
+            check.function()
         printed = capsys.readouterr().out.splitlines()
         assert [line for line in printed if line.startswith("attention")] == expected

@@ -129,7 +129,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
     assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["scaler"]["scale"]) == (2, 0, 2.0**10)
     with Run(model, tokenizer, ROWS, None, replace(config, resume_from_checkpoint=True)) as run:
         pass
-    assert (run.optimizer.nonfinite_total, run.optimizer.loss_scale) == (2, 2.0**10)
+    assert (run.optimizer.num_skipped_updates, run.optimizer.loss_scale) == (2, 2.0**10)
 
 
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):

@@ -92,7 +92,7 @@ def test_the_reference_takes_the_weights_of_the_policy_every_second_step():
 def test_the_kl_is_measured_if_asked_for_and_is_zero_for_an_unchanged_policy(settings, names):
     run = Run(*make_policy(), ROWS, None, make_config(**settings))
     clock = Clock(CPU)
-    metrics = run.measure_kl(ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
+    metrics = run.measure_kl_if_due(ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
     assert metrics == dict.fromkeys(names, 0.0)
     assert [*clock.totals] == (["time/logprobs"] if names else [])
 
@@ -374,7 +374,7 @@ def test_the_rows_of_a_step_are_read_once_also_for_its_completions(tmp_path):
         for step in run.steps():
             rows.read.clear()
             experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), letter_reward, config)
-            run.write_completions(step, experience)
+            run.write_completions_if_due(step, experience)
             assert len(rows.read) == config.prompts_per_step
             run.record(step, metrics)
 
@@ -387,7 +387,7 @@ def test_completions_are_written_without_rewards_of_each_function(reward_funcs, 
     with Run(model, tokenizer, ROWS, reward_funcs, config) as run:
         for step in run.steps():
             experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), letter_reward, config)
-            run.write_completions(step, replace(experience, rewards_per_func=None))
+            run.write_completions_if_due(step, replace(experience, rewards_per_func=None))
             run.record(step, metrics)
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == config.generation_batch_size
@@ -396,8 +396,8 @@ def test_completions_are_written_without_rewards_of_each_function(reward_funcs, 
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():
-    run = Run(*make_policy(), ROWS, None, make_config(max_steps=5, num_iterations=2))
-    state = run.trainer_state(4)
+    with Run(*make_policy(), ROWS, None, make_config(max_steps=5, num_iterations=2)) as run:
+        state = run.trainer_state(4)
     assert (state.global_step, state.max_steps) == (8, 10)
     assert state.epoch == 4 * 2 / len(ROWS), "a step takes two prompts"
     assert state.log_history is run.history

@@ -1,4 +1,4 @@
-"""The life of a run: what is restored and saved at its end, what its log writes of a step, and when a signal stops it.
+"""The life of a run: what is restored and saved at its end, what it records of a step, and when a signal stops it.
 
 After Ctrl-C or SIGTERM the step is finished and saved, the message says how to resume, and the result is the same.
 """
@@ -8,63 +8,25 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from grpo_lab.base import Stopped
 from grpo_lab.base.checks import RunError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run.folder import RESUME, RunFolder
-from grpo_lab.trainer.run.session import StepLog, open_session
+from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.session import Session, StopSignals, open_session
 from tests.support.resuming import assert_same_end, cheap_run, newest_checkpoint
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 
-def make_session(calls, **settings):
-    model, tokenizer = make_policy()
-    session = open_session(
-        model, tokenizer, make_config(max_steps=2, **settings), None, lambda folder: calls.append("open"),
-        saved_options={}, in_training_mode=True, get_trained_model=lambda: calls.append("get_trained_model"),
-    )  # fmt: skip
-    return model, session
-
-
-def test_without_a_folder_nothing_is_opened_and_every_process_still_gathers_its_model():
-    calls = []
-    model, run = make_session(calls)
-    was_training = model.training
-    with run as session:
-        assert session.log.history == [] and session.log.folder is None
-        assert model.training and not calls
-    assert calls == ["get_trained_model"] and model.training == was_training
-
-
-def test_a_run_that_fails_saves_no_model_and_restores_the_mode():
-    calls = []
-    model, run = make_session(calls)
-    was_training = model.training
-    with pytest.raises(RuntimeError, match="broken"), run:
-        raise RuntimeError("broken")
-    assert not calls and model.training == was_training
-
-
-def test_a_signal_stops_between_steps_after_saving_and_at_the_end_after_the_model():
-    calls = []
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Stopped, match="^Stopped after step 1 of 2 by SIGTERM"), make_session(calls)[1] as session:
-        session.log.add({})
-        session.stop_if_signal_received(lambda: calls.append("save"))
-        signal.raise_signal(signal.SIGTERM)
-        session.stop_if_signal_received(lambda: calls.append("save"))
-    assert calls == ["save"]
-    with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"), make_session(calls)[1] as session:
-        session.log.add({})
-        session.log.add({})
-        signal.raise_signal(signal.SIGTERM)
-        session.stop_if_signal_received(lambda: calls.append("save"))
-    assert calls == ["save", "get_trained_model"] and signal.getsignal(signal.SIGTERM) == handler
+def make_session(folder=None, **settings):
+    inputs = RunInputs(*make_policy(), ROWS, None, make_config(max_steps=2, **settings))
+    return open_session(inputs, [], folder, saved_options={})
 
 
 class Folder:
-    """A folder of a run that notes what is appended to which file."""
+    """A folder of a run that notes what is appended to which file, and which model is saved."""
 
     def __init__(self, events: list):
         self.events = events
@@ -72,31 +34,87 @@ class Folder:
     def append(self, file: str, records: list[dict]) -> None:
         self.events.append((file, records))
 
+    def save_model(self, model, tokenizer) -> None:
+        self.events.append(("model", model))
 
-def make_log(events: list, **settings) -> StepLog:
+    def describe_saved(self) -> str:
+        return "All of it is saved."
+
+
+def test_without_a_folder_nothing_is_saved_and_the_random_state_is_restored():
+    start = torch.get_rng_state()
+    with make_session() as session:
+        assert session.history == [] and session.folder is None and session.is_open
+        torch.rand(())
+    assert torch.equal(torch.get_rng_state(), start) and not session.is_open
+
+
+def test_the_trained_model_of_the_engine_is_saved_at_the_end():
+    events: list = []
+    with make_session(Folder(events)) as session:
+        session.trained_model = "gathered"
+        assert not events
+    assert events == [("model", "gathered")]
+
+
+def test_a_run_that_fails_saves_no_model_and_is_closed():
+    events: list = []
+    with pytest.raises(RuntimeError, match="broken"), make_session(Folder(events)) as session:
+        raise RuntimeError("broken")
+    assert not events and not session.is_open
+
+
+def test_a_signal_stops_between_steps_and_at_the_end_after_the_model_is_saved():
+    events: list = []
+    handler = signal.getsignal(signal.SIGTERM)
+    with (
+        pytest.raises(Stopped, match="^Stopped after step 1 of 2 by SIGTERM. All of it is saved"),
+        make_session(Folder(events)) as session,
+    ):
+        session.record({})
+        assert not session.must_stop
+        signal.raise_signal(signal.SIGTERM)
+        assert session.must_stop
+        session.stop()
+    assert [name for name, _ in events] == ["metrics.jsonl"]
+    events.clear()
+    with (
+        pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"),
+        make_session(Folder(events)) as session,
+    ):
+        session.record({})
+        session.record({})
+        signal.raise_signal(signal.SIGTERM)
+        assert not session.must_stop, "the run ends by itself"
+    assert [name for name, _ in events] == ["metrics.jsonl", "metrics.jsonl", "model"]
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def make_open_session(events: list) -> Session:
     reports = SimpleNamespace(show=lambda metrics: events.append(("shown", metrics)))
-    return StepLog(make_config(**settings), [], Folder(events), reports)
+    inputs = RunInputs(*make_policy(), ROWS, None, make_config())
+    return Session(inputs, [], Folder(events), reports, StopSignals(None))
 
 
 def test_a_step_is_in_the_history_and_the_file_before_it_is_shown():
     events: list = []
-    log = make_log(events)
-    log.start_step()
-    metrics = log.add({"reward": 0.5})
+    session = make_open_session(events)
+    session.start_step()
+    metrics = session.record({"reward": 0.5})
     assert list(metrics) == ["step", "reward", "step_time"]
     assert metrics["step"] == 1
     assert 0 <= metrics["step_time"] < 60
-    assert log.history == [metrics]
+    assert session.history == [metrics]
     assert events == [("metrics.jsonl", [metrics]), ("shown", metrics)]
 
 
 @pytest.mark.parametrize("name", ["step", "step_time"])
-def test_a_metric_that_has_a_name_of_the_log_is_refused_before_anything_is_written(name):
+def test_a_metric_that_has_a_name_of_the_session_is_refused_before_anything_is_written(name):
     events: list = []
-    log = make_log(events)
+    session = make_open_session(events)
     with pytest.raises(RunError, match=f"^metrics have '{name}' twice"):
-        log.add({name: 0.5})
-    assert log.history == []
+        session.record({name: 0.5})
+    assert session.history == []
     assert events == []
 
 
@@ -105,12 +123,12 @@ def test_completions_are_printed_and_written(capsys):
     records = [
         {"step": 1, "prompt": "p", "completion": text, "reward": reward} for text, reward in [("a", 1), ("b", 0)]
     ]
-    make_log(events).write_completions(records)
+    make_open_session(events).write_completions(records)
     assert events == [("completions.jsonl", records)]
     assert "the best and the worst of 2 completions" in capsys.readouterr().out
 
 
-def test_metrics_file_is_written_only_by_the_step_log():
+def test_metrics_file_is_written_only_by_the_session():
     """A second place that writes metrics.jsonl would drift from the first."""
     package = Path(__file__).parents[3] / "grpo_lab"
     files = [file for part in ("trainer", "train") for file in (package / part).rglob("*.py")]
