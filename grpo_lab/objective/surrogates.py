@@ -199,8 +199,9 @@ def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
     return epsilon if epsilon_high is None else epsilon_high
 
 
-def check_clip_range(epsilon: float, epsilon_high: float, delta: float | None) -> None:
+def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
     """Raise InputError if epsilon is not in [0, 1], epsilon_high is negative, or delta is at most 1 + epsilon_high."""
+    epsilon_high = upper_clip_range(epsilon, epsilon_high)
     check_between("epsilon", epsilon, 0, 1)
     check_at_least("epsilon_high", epsilon_high, 0)
     if delta is not None and not delta > 1 + epsilon_high:
