@@ -23,7 +23,8 @@ class RewardBatch(NamedTuple):
 
     rewards: Float[Tensor, "P G"] | Float[Tensor, "P G K"]  # finite where a reward applies
     has_reward: Bool[Tensor, "P G"]  # False for a completion to which no reward applies
-    turn_mask: Bool[Tensor, "P G K"] | None = None  # True where the episode has a turn
+    # True where the episode has a turn; None only for an entry without `per_turn`, which does not read it
+    turn_mask: Bool[Tensor, "P G K"] = None  # type: ignore[assignment]
     states: Int[Tensor, "P G K"] | None = None  # an integer for the state in which each turn begins
     all_rewards: Float[Tensor, "N ..."] | None = None  # all rewards of the step, if this is one of its groups
 
@@ -86,30 +87,13 @@ class AdvantageEstimator:
         return advantages
 
 
-# Each formula of an entry calls a function of formulas.py or turns.py with the tensors of the batch and the settings
-# that it reads. The batch of an entry with `per_turn` has a `turn_mask`.
-def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def group_advantages_of_step(batch: RewardBatch, config: Any) -> Tensor:
+    """Compute `group_advantages`; scale "batch" divides by the standard deviation of all rewards of the step."""
     if config.scale_rewards != "batch" or batch.all_rewards is None:
         return group_advantages(batch.rewards, config.scale_rewards)
-    # The standard deviation of "batch" is that of all rewards of the step, also if this batch is only one of its
-    # groups. As in `group_advantages`, it is computed from the differences from the first reward.
+    # As in `group_advantages`, the deviation is computed from the differences from the first reward.
     std = (batch.all_rewards - batch.all_rewards[0]).std()
     return group_advantages(batch.rewards, "none") / (std + EPS)
-
-
-def turn_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    assert batch.turn_mask is not None
-    return turn_advantages(batch.rewards, batch.turn_mask)
-
-
-def state_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    assert batch.turn_mask is not None
-    return turn_advantages(batch.rewards, batch.turn_mask, batch.states)
-
-
-def gigpo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    assert batch.turn_mask is not None
-    return gigpo_advantages(batch.rewards, batch.turn_mask, batch.states, scale=config.scale_rewards)
 
 
 def check_gigpo(config: Any) -> None:
@@ -117,16 +101,27 @@ def check_gigpo(config: Any) -> None:
         raise InputError("scale_rewards", "batch", "expected 'group' or 'none' with advantage = 'gigpo'")
 
 
+# The formula of an entry calls a function of formulas.py or turns.py with the tensors and the settings that it reads.
 ADVANTAGES = {
-    "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",), zero_for_equal_rewards=True),
+    "group": AdvantageEstimator(group_advantages_of_step, reads=("scale_rewards",), zero_for_equal_rewards=True),
     "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards), zero_for_equal_rewards=True),
     "best_of_group": AdvantageEstimator(
         lambda batch, config: best_of_group(batch.rewards), zero_for_equal_rewards=True
     ),
     "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), min_group_size=1, min_rewards=1),
-    "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
-    "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),
+    "turn": AdvantageEstimator(lambda batch, config: turn_advantages(batch.rewards, batch.turn_mask), per_turn=True),
+    "state": AdvantageEstimator(
+        lambda batch, config: turn_advantages(batch.rewards, batch.turn_mask, batch.states),
+        per_turn=True,
+        reads_states=True,
+    ),
     "gigpo": AdvantageEstimator(
-        gigpo_advantages_of_batch, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo
+        lambda batch, config: gigpo_advantages(
+            batch.rewards, batch.turn_mask, batch.states, scale=config.scale_rewards
+        ),
+        reads=("scale_rewards",),
+        per_turn=True,
+        reads_states=True,
+        check=check_gigpo,
     ),
 }

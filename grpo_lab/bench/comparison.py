@@ -1,8 +1,8 @@
-"""The comparison of our trainer with TRL's: pairs of runs, their figures, the ratios within a pair, and a table."""
+"""The comparison of our trainer with TRL's: the figures of a run, pairs of runs, the ratios within a pair, a table."""
 
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
@@ -16,62 +16,71 @@ WINDOW = 5  # number of steps over which the reward is averaged
 
 
 @dataclass(frozen=True)
-class FigureFormat:
-    """How a table shows a figure: its label, the divisor for the printed unit, and the number of decimals."""
+class Figure:
+    """A figure of a run, which is compared: how it is computed, and how a table shows it.
 
-    label: str
-    divisor: int
-    decimals: int
-
-
-# The figures that are compared, in the order of the table.
-FIGURES = {
-    "seconds_per_step": FigureFormat("seconds per step", 1, 3),
-    "time_to_accuracy": FigureFormat("seconds to accuracy", 1, 1),
-    "cpu_seconds_per_step": FigureFormat("CPU seconds per step", 1, 3),
-    "cpu_time_to_accuracy": FigureFormat("CPU seconds to accuracy", 1, 1),
-    "peak_memory": FigureFormat("peak memory, MiB", 2**20, 0),
-}
-
-
-@dataclass(frozen=True)
-class RunFigures:
-    """The figures of a run, which are compared.
-
-    A time to accuracy is the training time from the start to the end of the step at which `TARGET_ACCURACY` is reached;
-    None if it is not reached. CPU seconds count the work of this process alone, and are more reliable on a busy
-    machine.
+    label: The name in the table.
+    of_run: Function that computes the figure from the measurements of a run; None if the run does not have it.
+    decimals: Number of decimals in the table.
+    divisor: The divisor for the unit of the table.
     """
 
-    peak_memory: int
-    seconds_per_step: float
-    time_to_accuracy: float | None
-    cpu_seconds_per_step: float
-    cpu_time_to_accuracy: float | None
+    label: str
+    of_run: Callable[[RunResult], float | None]
+    decimals: int
+    divisor: int = 1
 
 
-@dataclass(frozen=True)
-class ComparedRun:
-    """A run of one engine, with its figures."""
+def median_step(step_ends: list[float]) -> float:
+    """Return the median time of a step, from the times at which the steps end."""
+    return statistics.median(end - start for start, end in pairwise([0.0, *step_ends]))
 
-    figures: RunFigures
-    result: RunResult
+
+def time_to_accuracy(step_ends: list[float], rewards: list[float]) -> float | None:
+    """Return the end of the first step at which the mean reward of `WINDOW` steps is at least `TARGET_ACCURACY`.
+
+    No step repeats a problem, so the mean reward is an accuracy.
+
+    step_ends: The times at which the steps end.
+    rewards: The mean reward of each step.
+    """
+    for num_steps in range(WINDOW, len(rewards) + 1):
+        if statistics.fmean(rewards[num_steps - WINDOW : num_steps]) >= TARGET_ACCURACY:
+            return step_ends[num_steps - 1]
+    return None
+
+
+# The figures in the order of the table. CPU seconds count the work of one process alone, and are more reliable if the
+# machine has other work.
+FIGURES = {
+    "seconds_per_step": Figure("seconds per step", lambda run: median_step(run.seconds), decimals=3),
+    "time_to_accuracy": Figure(
+        "seconds to accuracy", lambda run: time_to_accuracy(run.seconds, run.reward), decimals=1
+    ),
+    "cpu_seconds_per_step": Figure("CPU seconds per step", lambda run: median_step(run.cpu_seconds), decimals=3),
+    "cpu_time_to_accuracy": Figure(
+        "CPU seconds to accuracy", lambda run: time_to_accuracy(run.cpu_seconds, run.reward), decimals=1
+    ),
+    "peak_memory": Figure("peak memory, MiB", lambda run: run.peak_memory, decimals=0, divisor=2**20),
+}
 
 
 @dataclass(frozen=True)
 class RunPair:
     """Two runs with the same seed, one of each engine.
 
-    runs: The runs by engine, `OURS` and `TRL`, in the order in which they were made.
+    runs: The measurements by engine, `OURS` and `TRL`, in the order in which the runs were made.
     """
 
     seed: int
-    runs: dict[str, ComparedRun]
+    runs: dict[str, RunResult]
 
     def as_dict(self) -> dict:
         """Return the pair as a record holds it."""
-        runs = {engine: asdict(run.figures) | {"history": asdict(run.result)} for engine, run in self.runs.items()}
-        return {"seed": self.seed} | runs
+        return {"seed": self.seed} | {
+            engine: {name: figure.of_run(run) for name, figure in FIGURES.items()} | {"history": asdict(run)}
+            for engine, run in self.runs.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -91,16 +100,35 @@ class FigureSummary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The pairs of runs of a benchmark and the summary of each figure, by its name in `FIGURES`."""
+    """The pairs of runs of a benchmark."""
 
     setup: Setup
-    summary: dict[str, FigureSummary]
     pairs: list[RunPair]
+
+    @property
+    def summary(self) -> dict[str, FigureSummary]:
+        """The summary of each figure over the pairs, by its name in `FIGURES`."""
+        summary = {}
+        for name, figure in FIGURES.items():
+            ours, trl = ([figure.of_run(pair.runs[engine]) for pair in self.pairs] for engine in (OURS, TRL))
+            ratios = sorted(
+                our_figure / trl_figure
+                for our_figure, trl_figure in zip(ours, trl, strict=True)
+                if our_figure is not None and trl_figure is not None
+            )
+            summary[name] = FigureSummary(_median(ours), _median(trl), _median(ratios), ratios)
+        return summary
 
     def as_dict(self) -> dict:
         """Return the comparison as a record holds it."""
         summary = {name: asdict(figure) for name, figure in self.summary.items()}
         return {"setup": asdict(self.setup), "summary": summary, "pairs": [pair.as_dict() for pair in self.pairs]}
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Return the median of the values that are not None; None if there are none."""
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 def compare(seeds: list[int], setup: Setup, make_run: Callable[[RunSpec], RunResult]) -> Comparison:
@@ -114,72 +142,32 @@ def compare(seeds: list[int], setup: Setup, make_run: Callable[[RunSpec], RunRes
     pairs = []
     with tqdm(total=2 * len(seeds), unit="run") as bar:
         for index, seed in enumerate(seeds):
-            runs: dict[str, ComparedRun] = {}
+            runs: dict[str, RunResult] = {}
             for engine in (OURS, TRL) if index % 2 == 0 else (TRL, OURS):
                 bar.write(f"seed {seed}, {engine}: {setup.steps} steps begin", file=sys.stderr)
-                result = make_run(RunSpec(setup, seed, engine))
-                runs[engine] = ComparedRun(run_figures(result), result)
-                seconds = runs[engine].figures.seconds_per_step
+                runs[engine] = make_run(RunSpec(setup, seed, engine))
+                seconds = median_step(runs[engine].seconds)
                 bar.write(f"seed {seed}, {engine}: {seconds:.3f} s per step", file=sys.stderr)
                 bar.update()
             pairs.append(RunPair(seed, runs))
-    return Comparison(setup, summarise([pair.runs for pair in pairs]), pairs)
-
-
-def run_figures(result: RunResult) -> RunFigures:
-    """Compute the figures of a run, whose accuracy is the mean reward of its last `WINDOW` steps.
-
-    No step repeats a problem.
-    """
-    rewards = result.reward
-    means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
-    steps_to_accuracy = next((i + WINDOW for i, mean in enumerate(means) if mean >= TARGET_ACCURACY), None)
-    return RunFigures(
-        peak_memory=result.peak_memory,
-        seconds_per_step=_median_step(result.seconds),
-        time_to_accuracy=None if steps_to_accuracy is None else result.seconds[steps_to_accuracy - 1],
-        cpu_seconds_per_step=_median_step(result.cpu_seconds),
-        cpu_time_to_accuracy=None if steps_to_accuracy is None else result.cpu_seconds[steps_to_accuracy - 1],
-    )
-
-
-def _median_step(step_ends: list[float]) -> float:
-    """Return the median time of a step, from the times at which the steps end."""
-    return statistics.median(end - start for start, end in pairwise([0.0, *step_ends]))
-
-
-def summarise(pairs: list[dict[str, ComparedRun]]) -> dict[str, FigureSummary]:
-    """Summarise each figure over the pairs of runs, each by engine."""
-    summary = {}
-    for name in FIGURES:
-        ours, trl = ([getattr(runs[engine].figures, name) for runs in pairs] for engine in (OURS, TRL))
-        complete_pairs = [pair for pair in zip(ours, trl, strict=True) if None not in pair]
-        ratios = sorted(our_figure / trl_figure for our_figure, trl_figure in complete_pairs)
-        summary[name] = FigureSummary(_median(ours), _median(trl), _median(ratios), ratios)
-    return summary
-
-
-def _median(values: list) -> float | None:
-    """Return the median of the values that are not None; None if there are none."""
-    numbers = [value for value in values if value is not None]
-    return statistics.median(numbers) if numbers else None
+    return Comparison(setup, pairs)
 
 
 def comparison_table(comparison: Comparison) -> str:
     """Return the summary of a comparison as a text table, with a line for each figure."""
     setup, num_pairs = comparison.setup, len(comparison.pairs)
     rows = []
-    for name, form in FIGURES.items():
-        figure = comparison.summary[name]
+    for name, summary in comparison.summary.items():
+        figure = FIGURES[name]
         medians = [
-            "not reached" if median is None else f"{median / form.divisor:.{form.decimals}f}"
-            for median in (figure.ours, figure.trl)
+            "not reached" if median is None else f"{median / figure.divisor:.{figure.decimals}f}"
+            for median in (summary.ours, summary.trl)
         ]
-        ratio, ratios = "no pair", figure.ratios
+        ratio, ratios = "no pair", summary.ratios
         if ratios:
             coverage = f", in {len(ratios)} of {num_pairs} pairs" if len(ratios) < num_pairs else ""
-            ratio = f"{figure.ratio:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
-        rows.append([form.label, *medians, ratio])
+            ratio = f"{summary.ratio:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
+        rows.append([figure.label, *medians, ratio])
     lead = (
         f"{setup.model}, {setup.precision}, {setup.device}, {setup.steps} steps, {num_pairs} pair(s) of runs; "
         f"one torch thread on a CPU; accuracy: a mean reward of {TARGET_ACCURACY:g} over {WINDOW} steps; "

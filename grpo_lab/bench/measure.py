@@ -80,32 +80,22 @@ def _run_inputs(spec: RunSpec) -> RunInputs:
     return inputs
 
 
-class TimedOptimizer(PolicyOptimizer):
-    """An optimizer that records its phases with a clock."""
+class ProfiledOptimizer(PolicyOptimizer):
+    """An optimizer that records its phases with a clock, and may skip the update of a step."""
 
     clock: Clock  # set before each step
+    skips_update: bool  # set before each step
 
     def backward(self, loss):
         with self.clock("backward"):
             super().backward(loss)
 
     def step(self, lr, loss):
+        if self.skips_update:
+            self.adamw.zero_grad()
+            return 0.0
         with self.clock("optimizer"):
             return super().step(lr, loss)
-
-
-class CountingOptimizer(TimedOptimizer):
-    """An optimizer that computes the gradients of a step and skips the update.
-
-    optimizer: The optimizer whose moments and loss scale it shares, so that they are in memory only once.
-    """
-
-    def __init__(self, optimizer: TimedOptimizer):
-        vars(self).update(vars(optimizer))  # no `super().__init__`, which would allocate the moments a second time
-
-    def step(self, lr, loss):
-        self.adamw.zero_grad()
-        return 0.0
 
 
 class TwoClocks(Clock):
@@ -152,8 +142,7 @@ class StepProfiler:
 
     def __init__(self, inputs: RunInputs):
         self.inputs = inputs
-        self.timed = TimedOptimizer(inputs.model, inputs.config)
-        self.counting = CountingOptimizer(self.timed)
+        self.optimizer = ProfiledOptimizer(inputs.model, inputs.config)
         self.forward_passes = 0
         inputs.model.base_model.register_forward_pre_hook(self._count_forward_pass)
 
@@ -162,28 +151,24 @@ class StepProfiler:
 
     def profile(self, step: int, matmul_dtype: torch.dtype) -> StepProfile:
         """Count the operations of a step, measure the rates of the machine, then time the step."""
-        flops, passes = self._count(step)
-        clock = Clock(self.inputs.model.device, time.process_time)
-        rates_before_step = measure_rates(matmul_dtype)
-        self._run_step(step, self.timed, clock)
-        return StepProfile(_by_phase(clock), flops, passes, rates_before_step)
-
-    def _count(self, step: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the operations of a step and its forward passes, by phase; its update is skipped."""
+        device = self.inputs.model.device
         with FlopCounterMode(display=False) as counter:
-            clock = TwoClocks(self.inputs.model.device, counter.get_total_flops, lambda: self.forward_passes)
-            self._run_step(step, self.counting, clock)
-        return _by_phase(clock), _by_phase(clock.second)
+            counts = TwoClocks(device, counter.get_total_flops, lambda: self.forward_passes)
+            self._run_step(step, counts, skips_update=True)
+        rates_before_step = measure_rates(matmul_dtype)
+        seconds = Clock(device, time.process_time)
+        self._run_step(step, seconds, skips_update=False)
+        return StepProfile(_by_phase(seconds), _by_phase(counts), _by_phase(counts.second), rates_before_step)
 
-    def _run_step(self, step: int, optimizer: TimedOptimizer, clock: Clock) -> None:
+    def _run_step(self, step: int, clock: Clock, *, skips_update: bool) -> None:
         torch.manual_seed(step)
-        optimizer.clock = clock
+        self.optimizer.clock, self.optimizer.skips_update = clock, skips_update
         inputs, config = self.inputs, self.inputs.config
         first = step * config.prompts_per_step
         with clock("rest"):
             rows = [inputs.dataset[index] for index in range(first, first + config.prompts_per_step)]
             experience, _ = collect(inputs.model, inputs.tokenizer, rows, inputs.reward_funcs, config, clock)
-            update(inputs.model, optimizer, experience, config, config.learning_rate, clock)
+            update(inputs.model, self.optimizer, experience, config, config.learning_rate, clock)
 
 
 def measure_phases(spec: RunSpec) -> PhaseResult:

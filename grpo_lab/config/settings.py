@@ -27,7 +27,7 @@ from grpo_lab.base.option import (
 )
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.kl import ESTIMATORS
-from grpo_lab.objective import LEVELS, LOSSES, LossSettings
+from grpo_lab.objective import IMPORTANCE_SAMPLING_LEVELS, LOSSES, LossSettings
 
 # The default, in `--help`, of a setting for which a command chooses a value by `config/defaults.py`.
 BY_MODEL_SIZE = "by the model's size"
@@ -163,7 +163,7 @@ class RunSettings:
     importance_sampling_level: str = option(
         "token",
         "level of the importance ratio: one per token, or one per sequence",
-        choices=LEVELS,
+        choices=IMPORTANCE_SAMPLING_LEVELS,
         read_if={"use_bias_correction_kl": True},
     )
 

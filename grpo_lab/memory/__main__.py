@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
 from transformers import AutoConfig, AutoTokenizer
 
@@ -64,7 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         precision=precisions[0],
         has_environment=environment is not None,
     )
-    chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
+    memory_plan = replace(memory_plan, fixed_settings=frozenset(options))
+    chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions)
     print(
         f"task {task_spec.task.name}; {describe_defaults(defaults, num_parameters)}",
         chosen,

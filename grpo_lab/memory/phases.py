@@ -25,7 +25,7 @@ SAMPLING_TENSORS = 4
 
 @dataclass(frozen=True)
 class RunSizes:
-    """The sizes of a run in rows, tokens and bytes, which follow from its model, settings, precision and device."""
+    """The sizes of a run in rows and tokens, which follow from its model, settings, precision and device."""
 
     shape: ModelShape
     config: GRPOConfig
@@ -37,29 +37,34 @@ class RunSizes:
     rollout_parts: int = 1  # number of parts of a step's prompts that are sampled one after another
     has_environment: bool = False  # True if an environment replies; all episodes are then sampled in one part
 
-    @cached_property
+    @property
     def microbatch_size(self) -> int:
         return self.config.microbatch_size
 
-    @cached_property
+    @property
     def row_length(self) -> int:
         """Tokens of a prompt and its completion."""
         return self.prompt_length + self.config.max_completion_length
 
-    @cached_property
+    @property
     def weight_itemsize(self) -> int:
         """Bytes of a weight; a number of the residual stream takes the same."""
         return self.precision.weights.itemsize
 
-    @cached_property
+    @property
     def matmul_dtype(self) -> torch.dtype:
         """The precision of the matrix products of forward and backward pass."""
         return self.precision.autocast or self.precision.weights
 
-    @cached_property
+    @property
     def matmul_itemsize(self) -> int:
         """Bytes of a number in the matrix products."""
         return self.matmul_dtype.itemsize
+
+    @property
+    def heads_per_key(self) -> int:
+        """Query heads that share a key head."""
+        return self.shape.query_width // self.shape.key_width
 
     @cached_property
     def num_prompts(self) -> int:
@@ -75,17 +80,22 @@ class RunSizes:
             return max(size // group, 1)
         return min(config.prompts_per_step, size)
 
-    @cached_property
+    @property
+    def num_rollout_prompts(self) -> int:
+        """Prompts of one part of a rollout."""
+        return self.config.prompts_per_step // self.rollout_parts
+
+    @property
     def completion_inputs(self) -> int:
         """Tokens of completions that pass the layers: all but the last of each, which predicts nothing."""
         return self.microbatch_size * (self.config.max_completion_length - 1)
 
-    @cached_property
+    @property
     def layer_tokens(self) -> int:
         """Tokens of a micro-batch that pass the layers."""
         return self.num_prompts * self.prompt_length + self.completion_inputs
 
-    @cached_property
+    @property
     def head_tokens(self) -> int:
         """Tokens of a micro-batch that the head predicts."""
         return self.microbatch_size * self.config.max_completion_length
@@ -96,93 +106,6 @@ class RunSizes:
         shape = self.shape
         chunk = head_chunk_tokens(self.head_tokens, shape.vocabulary, shape.width, self.device_type)
         return chunk if self.logits_in_chunks else None
-
-    @cached_property
-    def gradient_bytes(self) -> int:
-        """Bytes of the gradients of all weights, in the precision of the weights."""
-        return formulas.weight_bytes(self.shape.parameters, self.weight_itemsize)
-
-    @cached_property
-    def embedding_bytes(self) -> int:
-        """Bytes of the output embedding, V x D."""
-        return formulas.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight_itemsize)
-
-    @cached_property
-    def head_gradient_bytes(self) -> int:
-        """Bytes of the output embedding's gradient that are kept until the input embedding's gradient is added to it.
-
-        There are none unless the two embeddings are tied.
-        """
-        return self.embedding_bytes if self.shape.has_tied_head else 0
-
-    @cached_property
-    def head_copy_bytes(self) -> int:
-        """Bytes of the half-precision copy of the head that autocast makes."""
-        head = self.shape.vocabulary * self.shape.width
-        return formulas.weight_bytes(head, self.matmul_itemsize) if self.precision.autocast else 0
-
-    @cached_property
-    def layer_copy_bytes(self) -> int:
-        """Bytes of the half-precision copies of the layers' linear maps that autocast makes."""
-        linear = self.shape.linear_parameters
-        return formulas.weight_bytes(linear, self.matmul_itemsize) if self.precision.autocast else 0
-
-    @cached_property
-    def layer_activation_bytes(self) -> int:
-        """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
-        copies = 3 if self.precision.autocast else 0
-        token_bytes = formulas.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
-        completions = self.microbatch_size * self.row_length * self._key_copies(self.row_length - 1)
-        columns = completions + self.num_prompts * self.prompt_length * self._key_copies(self.prompt_length)
-        cache = formulas.cache_bytes(self.shape, columns, self.matmul_itemsize) // self.shape.layers
-        return self.layer_tokens * token_bytes + cache + self._padding_bytes
-
-    def _key_copies(self, length: int) -> int:
-        """Return the number of copies that a row of `length` tokens keeps of each of its keys."""
-        heads_per_key = self.shape.query_width // self.shape.key_width
-        return key_copies(self.device_type, self.matmul_dtype, heads_per_key) if length > LONGEST_MASKED else 1
-
-    @cached_property
-    def _padding_bytes(self) -> int:
-        """Bytes of the zero queries that pad long rows, and of their outputs, if the kernel computes a row per call."""
-        is_padded = kernel_of_long_rows(self.device_type, self.matmul_dtype) == BY_ROW
-        queries = self.microbatch_size * self.prompt_length if is_padded and self.row_length - 1 > LONGEST_MASKED else 0
-        return 2 * queries * self.shape.query_width * self.matmul_itemsize
-
-    @cached_property
-    def head_activation_bytes(self) -> int:
-        """Bytes that the last norm and the head keep for the backward pass."""
-        norm_bytes = (4 + self.weight_itemsize) * self.shape.width + 4
-        return self.layer_tokens * norm_bytes + self.head_tokens * self.weight_itemsize * self.shape.width
-
-    @cached_property
-    def mask_bytes(self) -> int:
-        """Bytes of the two attention masks that all layers share: one for the completions, and one for the prompts.
-
-        Only the masks grow with the square of a length. They have a row for each query head that shares a key head.
-        Rows longer than `LONGEST_MASKED` have no mask. If such a run also has micro-batches of shorter rows, their
-        mask, of at most `LONGEST_MASKED` columns, is covered by the reserve.
-        """
-        completion_entries = self._mask_entries(self.completion_inputs, self.row_length - 1)
-        prompt_entries = self._mask_entries(self.num_prompts * self.prompt_length, self.prompt_length)
-        return self._bytes_of_mask(completion_entries + prompt_entries)
-
-    @cached_property
-    def prefill_mask_bytes(self) -> int:
-        """Bytes of the mask of all prompts of a part of a rollout, without the last token of each."""
-        length = self.prompt_length - 1
-        return self._bytes_of_mask(self._mask_entries(self.num_rollout_prompts * length, length))
-
-    @cached_property
-    def num_rollout_prompts(self) -> int:
-        """Prompts of one part of a rollout."""
-        return self.config.prompts_per_step // self.rollout_parts
-
-    def _mask_entries(self, queries: int, length: int) -> int:
-        return queries * aligned_columns(length) if length <= LONGEST_MASKED else 0
-
-    def _bytes_of_mask(self, entries: int) -> int:
-        return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
 def resident_bytes(sizes: RunSizes) -> BytesByPart:
@@ -200,6 +123,49 @@ def resident_bytes(sizes: RunSizes) -> BytesByPart:
     return {"weights": weights, "Adam's moments": adam_moments, "reference": weights if has_reference else 0}
 
 
+def gradient_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the gradients of all weights, in the precision of the weights."""
+    return formulas.weight_bytes(sizes.shape.parameters, sizes.weight_itemsize)
+
+
+def layer_copy_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the half-precision copies of the layers' linear maps that autocast makes."""
+    linear = sizes.shape.linear_parameters
+    return formulas.weight_bytes(linear, sizes.matmul_itemsize) if sizes.precision.autocast else 0
+
+
+def head_copy_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the half-precision copy of the head that autocast makes."""
+    head = sizes.shape.vocabulary * sizes.shape.width
+    return formulas.weight_bytes(head, sizes.matmul_itemsize) if sizes.precision.autocast else 0
+
+
+def mask_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the two attention masks that all layers share: for the completions, and for the prompts.
+
+    If a run with longer rows than `LONGEST_MASKED` also has micro-batches of shorter rows, their mask, of at most
+    `LONGEST_MASKED` columns, is covered by the reserve.
+    """
+    completions = _mask_bytes_of_rows(sizes, sizes.completion_inputs, sizes.row_length - 1)
+    return completions + _mask_bytes_of_rows(sizes, sizes.num_prompts * sizes.prompt_length, sizes.prompt_length)
+
+
+def prefill_mask_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the mask of all prompts of a part of a rollout, without the last token of each."""
+    length = sizes.prompt_length - 1
+    return _mask_bytes_of_rows(sizes, sizes.num_rollout_prompts * length, length)
+
+
+def _mask_bytes_of_rows(sizes: RunSizes, queries: int, length: int) -> int:
+    """Return the bytes of the mask of some queries in rows of `length` tokens; above `LONGEST_MASKED` there is none.
+
+    Only the masks grow with the square of a length. They have a row for each query head that shares a key head.
+    """
+    if length > LONGEST_MASKED:
+        return 0
+    return sizes.matmul_itemsize * sizes.heads_per_key * queries * aligned_columns(length)
+
+
 def rollout_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part."""
     prompt_tokens = sizes.num_rollout_prompts * (sizes.prompt_length - 1)
@@ -209,8 +175,8 @@ def rollout_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     working_memory = formulas.forward_bytes(sizes.shape, prompt_tokens, sizes.matmul_itemsize, sizes.weight_itemsize)
     prefill = {
         "KV cache": prompt_cache_bytes,
-        "autocast cache": sizes.layer_copy_bytes,
-        "activations": working_memory + sizes.prefill_mask_bytes,
+        "autocast cache": layer_copy_bytes(sizes),
+        "activations": working_memory + prefill_mask_bytes(sizes),
     }
     return [prefill, _decoding_step(sizes, prompt_cache_bytes)]
 
@@ -232,7 +198,7 @@ def _decoding_step(sizes: RunSizes, prompt_cache_bytes: int) -> BytesByPart:
         "KV cache": prompt_cache_bytes + formulas.cache_bytes(sizes.shape, rows * columns, sizes.matmul_itemsize),
         "sampling": 4 * (logits_per_row * rows + noise_rows) * sizes.shape.vocabulary,
         # Autocast keeps the copies that it made for the prompts until the rollout ends.
-        "autocast cache": 2 * sizes.layer_copy_bytes + sizes.head_copy_bytes,
+        "autocast cache": 2 * layer_copy_bytes(sizes) + head_copy_bytes(sizes),
     }
 
 
@@ -245,79 +211,109 @@ def logprob_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     is_policy_scored = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
     if not is_policy_scored and not resident_bytes(sizes)["reference"]:
         return [{}]
-    layer_copy_bytes = sizes.layer_copy_bytes if is_policy_scored else 0
+    layer_copies = layer_copy_bytes(sizes) if is_policy_scored else 0
     shape, itemsize, weight_itemsize = sizes.shape, sizes.matmul_itemsize, sizes.weight_itemsize
     working_memory = formulas.forward_bytes(shape, sizes.layer_tokens, itemsize, weight_itemsize)
     hidden_bytes = formulas.weight_bytes((sizes.layer_tokens + sizes.head_tokens) * shape.width, weight_itemsize)
     logits_bytes = formulas.head_logprobs_bytes(shape, sizes.head_tokens, sizes.chunk_tokens, itemsize)
-    in_layers = {"activations": working_memory + sizes.mask_bytes, "autocast cache": layer_copy_bytes}
-    copies = layer_copy_bytes + sizes.head_copy_bytes
+    in_layers = {"activations": working_memory + mask_bytes(sizes), "autocast cache": layer_copies}
+    copies = layer_copies + head_copy_bytes(sizes)
     return [in_layers, {"head": logits_bytes, "activations": hidden_bytes, "autocast cache": copies}]
 
 
 def update_snapshots(sizes: RunSizes) -> list[BytesByPart]:
-    """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one.
-
-    In a later micro-batch the gradients of the earlier ones are alive as well.
-    """
-    snapshots = _microbatch_snapshots(sizes, 0)
+    """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one."""
+    snapshots = _microbatch_snapshots(sizes, is_first=True)
     if sizes.config.update_batch_size > sizes.microbatch_size:
-        snapshots += _microbatch_snapshots(sizes, sizes.gradient_bytes)
+        snapshots += _microbatch_snapshots(sizes, is_first=False)
     return snapshots
 
 
-def _microbatch_snapshots(sizes: RunSizes, gradients_before: int) -> list[BytesByPart]:
+def _microbatch_snapshots(sizes: RunSizes, *, is_first: bool) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
-    Checkpointed layers keep only their input, and are computed again in the backward pass.
+    Checkpointed layers keep only their input, and are computed again in the backward pass. All sums are bytes.
 
-    gradients_before: Bytes of the gradients that earlier micro-batches left.
+    is_first: Whether it is the first micro-batch of its update; if not, the gradients of the earlier ones are alive.
     """
     shape, checkpointing = sizes.shape, sizes.config.gradient_checkpointing
-    layer_input_bytes = sizes.layer_tokens * sizes.weight_itemsize * shape.width
-    bytes_per_layer = layer_input_bytes if checkpointing else sizes.layer_activation_bytes
-    before_head_bytes = shape.layers * bytes_per_layer + sizes.mask_bytes
-    in_graph_bytes = before_head_bytes + sizes.head_activation_bytes
-    kept_copy_bytes = 0 if checkpointing else sizes.layer_copy_bytes
+    one_layer = layer_activation_bytes(sizes)
+    layer_input = sizes.layer_tokens * sizes.weight_itemsize * shape.width
+    before_head = shape.layers * (layer_input if checkpointing else one_layer) + mask_bytes(sizes)
+    in_graph = before_head + head_activation_bytes(sizes)
     # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
-    mlp_gradient_bytes = sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
-    one_layer_bytes = sizes.layer_activation_bytes + 2 * mlp_gradient_bytes
-    all_layers_bytes = before_head_bytes + one_layer_bytes - (0 if checkpointing else sizes.layer_activation_bytes)
-    head_tokens, chunk_tokens = sizes.head_tokens, sizes.chunk_tokens
-    head_forward_bytes = formulas.head_logprobs_bytes(shape, head_tokens, chunk_tokens, sizes.matmul_itemsize)
-    head_backward_bytes = formulas.head_update_bytes(shape, head_tokens, chunk_tokens, sizes.weight_itemsize)
-    layer_gradient_bytes = sizes.gradient_bytes if gradients_before else sizes.gradient_bytes - sizes.embedding_bytes
-    last_gradient_bytes = _last_head_gradients(sizes, gradients_before)
+    one_layer_backward = one_layer + 2 * sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
+    last_layer_backward = before_head + one_layer_backward - (0 if checkpointing else one_layer)
+    layer_copies, head_copy = layer_copy_bytes(sizes), head_copy_bytes(sizes)
+    kept_copies = 0 if checkpointing else layer_copies
+    chunk, itemsize = sizes.chunk_tokens, sizes.matmul_itemsize
+    head_forward = formulas.head_logprobs_bytes(shape, sizes.head_tokens, chunk, itemsize)
+    head_backward = formulas.head_update_bytes(shape, sizes.head_tokens, chunk, sizes.weight_itemsize)
+    embedding = formulas.weight_bytes(shape.vocabulary * shape.width, sizes.weight_itemsize)
+    # The gradient of a tied output embedding is kept until that of the input embedding is added to it.
+    head_gradient = embedding if shape.has_tied_head else 0
+    gradients = gradient_bytes(sizes)
+    gradients_before = 0 if is_first else gradients
+    layer_gradients = gradients - embedding if is_first else gradients
+    head_gradients_at_end = head_gradient if is_first else head_gradient + _new_embedding_gradients(sizes) * embedding
     return [
         # the end of the forward pass
-        _snapshot(gradients_before, in_graph_bytes, sizes.layer_copy_bytes + sizes.head_copy_bytes, head_forward_bytes),
+        _snapshot(gradients_before, activations=in_graph, copies=layer_copies + head_copy, head=head_forward),
         # the backward pass: in the head, in the last layer, in the first layer, and in the input embedding
-        _snapshot(gradients_before, in_graph_bytes, kept_copy_bytes + sizes.head_copy_bytes, head_backward_bytes),
-        _snapshot(gradients_before, all_layers_bytes, kept_copy_bytes, sizes.head_gradient_bytes),
-        _snapshot(layer_gradient_bytes, one_layer_bytes, 0, sizes.head_gradient_bytes),
-        _snapshot(sizes.gradient_bytes, 0, 0, last_gradient_bytes),
+        _snapshot(gradients_before, activations=in_graph, copies=kept_copies + head_copy, head=head_backward),
+        _snapshot(gradients_before, activations=last_layer_backward, copies=kept_copies, head=head_gradient),
+        _snapshot(layer_gradients, activations=one_layer_backward, copies=0, head=head_gradient),
+        _snapshot(gradients, activations=0, copies=0, head=head_gradients_at_end),
     ]
 
 
-def _last_head_gradients(sizes: RunSizes, gradients_before: int) -> int:
-    """Return the bytes of the head's gradients at the end of a backward pass, in addition to `gradients_before`.
+def _snapshot(gradients: int, *, activations: int, copies: int, head: int) -> BytesByPart:
+    return {"gradients": gradients, "activations": activations, "autocast cache": copies, "head": head}
 
-    For tied embeddings, the input embedding's gradient is added to the head's. With chunks it is always added in place;
-    without, only if `adds_head_gradient_in_place`. If earlier micro-batches left gradients, the new gradient is
-    alive in addition to theirs, and a sum that is not made in place is alive as well.
+
+def layer_activation_bytes(sizes: RunSizes) -> int:
+    """Return the bytes that a layer keeps for the backward pass, with keys and values for each row that attends."""
+    shape, itemsize = sizes.shape, sizes.matmul_itemsize
+    autocast_copies = 3 if sizes.precision.autocast else 0
+    token_bytes = formulas.layer_token_bytes(shape, itemsize, sizes.weight_itemsize, copies=autocast_copies)
+    completion_keys = sizes.microbatch_size * sizes.row_length * _key_copies(sizes, sizes.row_length - 1)
+    prompt_keys = sizes.num_prompts * sizes.prompt_length * _key_copies(sizes, sizes.prompt_length)
+    keys_and_values = formulas.cache_bytes(shape, completion_keys + prompt_keys, itemsize) // shape.layers
+    return sizes.layer_tokens * token_bytes + keys_and_values + _padding_bytes(sizes)
+
+
+def _key_copies(sizes: RunSizes, length: int) -> int:
+    """Return the number of copies that a row of `length` tokens keeps of each of its keys."""
+    if length <= LONGEST_MASKED:
+        return 1
+    return key_copies(sizes.device_type, sizes.matmul_dtype, sizes.heads_per_key)
+
+
+def _padding_bytes(sizes: RunSizes) -> int:
+    """Return the bytes of the zero queries that pad long rows, and of their outputs, if each row is a call."""
+    is_padded = kernel_of_long_rows(sizes.device_type, sizes.matmul_dtype) == BY_ROW
+    if not is_padded or sizes.row_length - 1 <= LONGEST_MASKED:
+        return 0
+    return 2 * sizes.microbatch_size * sizes.prompt_length * sizes.shape.query_width * sizes.matmul_itemsize
+
+
+def head_activation_bytes(sizes: RunSizes) -> int:
+    """Return the bytes that the last norm and the head keep for the backward pass."""
+    norm_bytes = (4 + sizes.weight_itemsize) * sizes.shape.width + 4
+    return sizes.layer_tokens * norm_bytes + sizes.head_tokens * sizes.weight_itemsize * sizes.shape.width
+
+
+def _new_embedding_gradients(sizes: RunSizes) -> int:
+    """Return how many gradients of the embedding are alive at the end of a later micro-batch, beside the earlier ones'.
+
+    One is new, and a sum with the earlier gradient that is not made in place is a second one. For tied embeddings, the
+    input embedding's gradient is added to the head's. With chunks it is always added in place; without, only if
+    `adds_head_gradient_in_place`.
     """
-    if not gradients_before:
-        return sizes.head_gradient_bytes
     adds_in_place = sizes.chunk_tokens is not None or adds_head_gradient_in_place(
         sizes.shape.vocabulary, sizes.precision.autocast is not None
     )
-    has_separate_sum = sizes.shape.has_tied_head and not adds_in_place
-    new_gradients = 2 if has_separate_sum else 1
-    return sizes.head_gradient_bytes + new_gradients * sizes.embedding_bytes
-
-
-def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) -> BytesByPart:
-    return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
+    return 2 if sizes.shape.has_tied_head and not adds_in_place else 1
 
 
 def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
@@ -330,7 +326,7 @@ def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """
     eight_bit = sizes.precision.optimizer == "adamw8bit"
     working_memory = 28 * min(sum(sizes.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)
-    return [{"gradients": sizes.gradient_bytes, "Adam at work": working_memory}]
+    return [{"gradients": gradient_bytes(sizes), "Adam at work": working_memory}]
 
 
 # The function that returns the snapshots of each phase, by the name of the phase.

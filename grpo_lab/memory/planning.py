@@ -9,7 +9,7 @@ in addition to the tensors, above all in half precision, and freed memory that t
 (base/process_state.py).
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,9 +36,11 @@ class MemoryPlan:
     """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients".
 
     sizes: The sizes of the run, from which all bytes follow.
+    fixed_settings: Names of settings that a plan with other settings (`all_candidates`) must not change.
     """
 
     sizes: RunSizes
+    fixed_settings: frozenset[str] = frozenset()
 
     @cached_property
     def snapshots(self) -> dict[str, list[BytesByPart]]:
@@ -77,7 +79,7 @@ class MemoryPlan:
 
     def with_changes(self, **changes) -> "MemoryPlan":
         """Return the plan of another run: `changes` are fields of `RunSizes`, such as `config` or `precision`."""
-        return MemoryPlan(replace(self.sizes, **changes))
+        return replace(self, sizes=replace(self.sizes, **changes))
 
     def with_rollout_within(self, budget: int) -> "MemoryPlan":
         """Return this plan with the rollout split into the fewest parts with which it fits into `budget` bytes.
@@ -95,6 +97,12 @@ class MemoryPlan:
             if plan_in_parts.fits(budget):
                 return plan_in_parts
         return self
+
+    @property
+    def has_fixed_microbatches(self) -> bool:
+        """Whether the size of a micro-batch must not change: by a setting, or since the loss depends on it."""
+        has_fixed_size = any(name in self.fixed_settings for name in MICROBATCH_SETTINGS)
+        return has_fixed_size or LOSSES[self.sizes.config.loss_type].depends_on_microbatches
 
     def describe_candidate(self) -> str:
         """Return in a few words what distinguishes this plan from others of the same run (`all_candidates`)."""
@@ -183,30 +191,26 @@ def plan_run_memory(inputs: RunInputs, precision: str, device_type: str) -> Memo
     )
 
 
-def all_candidates(
-    memory_plan: MemoryPlan, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
-) -> Iterator[MemoryPlan]:
+def all_candidates(memory_plan: MemoryPlan, precisions: tuple[str, ...]) -> Iterator[MemoryPlan]:
     """Yield plans of the run with other settings, best first: exact before more rounding ones, fast before slow ones.
 
     These are, for each precision, a candidate that keeps all activations and a candidate with checkpointing; then the
-    last of these with smaller micro-batches, unless the loss depends on their size. The settings of a candidate name
-    its precision.
+    last of these with smaller micro-batches, unless the loss depends on their size. No candidate changes a setting of
+    `memory_plan.fixed_settings`. The settings of a candidate name its precision.
 
     Args:
         memory_plan: The plan of the run as it is configured.
         precisions: Names in `PRECISIONS`, best first.
-        fixed_settings: Names of settings that must not change.
     """
     config, configured_size = memory_plan.sizes.config, memory_plan.sizes.microbatch_size
-    checkpointing_choices = (
-        (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed_settings else (False, True)
-    )
+    is_checkpointing_fixed = "gradient_checkpointing" in memory_plan.fixed_settings
+    checkpointing_choices = (config.gradient_checkpointing,) if is_checkpointing_fixed else (False, True)
     combinations = [
         (precision, checkpointing, configured_size)
         for precision in precisions
         for checkpointing in checkpointing_choices
     ]
-    if not _are_microbatches_fixed(config, fixed_settings):
+    if not memory_plan.has_fixed_microbatches:
         last_precision, last_checkpointing, _ = combinations[-1]
         divisors = [size for size in range(configured_size - 1, 0, -1) if configured_size % size == 0]
         combinations += [(last_precision, last_checkpointing, size) for size in divisors]
@@ -218,43 +222,46 @@ def all_candidates(
         yield memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
 
 
-def choose_candidate(
-    memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
-) -> tuple[MemoryPlan, list[str]]:
+def choose_candidate(memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...]) -> tuple[MemoryPlan, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
-        memory_plan: The plan of the run as it is configured; this, `precisions` and `fixed_settings` are passed to
-            `all_candidates`.
+        memory_plan: The plan of the run as it is configured; this and `precisions` are passed to `all_candidates`.
         budget: Bytes that are free on the device.
 
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
     """
-    candidates = [
-        candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions, fixed_settings)
-    ]
-    fitting = [candidate for candidate in candidates if candidate.fits(budget)]
-    if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
-        smallest_size = fitting[0].sizes.microbatch_size
-        candidates = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= smallest_size]
-    table_rows = [
+    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions)]
+    chosen = next((candidate for candidate in candidates if candidate.fits(budget)), candidates[-1])
+    # Candidates with smaller micro-batches than the chosen one are not shown.
+    shown = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= chosen.sizes.microbatch_size]
+    return chosen, [*_candidate_table(shown, budget), _describe_choice(chosen, budget)]
+
+
+def _candidate_table(candidates: list[MemoryPlan], budget: int) -> list[str]:
+    """Return the lines of a table of candidates, which says which of them fit into `budget` bytes."""
+    rows = [
         [candidate.describe_candidate(), f"{candidate.peak / GIB:.2f}", "fits" if candidate.fits(budget) else "-"]
         for candidate in candidates
     ]
     fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
-    lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
-    if fitting:
-        return fitting[0], [*lines, f"chosen: {fitting[0].describe_candidate()}, the first that fits"]
-    config = memory_plan.sizes.config
+    return text_table(["ways to train, best first", "GiB", fits_heading], rows).splitlines()
+
+
+def _describe_choice(chosen: MemoryPlan, budget: int) -> str:
+    """Return a line that names the chosen candidate, or what else saves memory if it does not fit."""
+    if chosen.fits(budget):
+        return f"chosen: {chosen.describe_candidate()}, the first that fits"
+    config = chosen.sizes.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
-    return candidates[-1], [*lines, f"none of them fits; what is left: {remedies}, or a smaller model"]
+    return f"none of them fits; what is left: {remedies}, or a smaller model"
 
 
 def fit_to_memory(
-    inputs: RunInputs, device: torch.device, fixed_settings: Container[str] = ()
+    inputs: RunInputs, device: torch.device, fixed_settings: Iterable[str] = ()
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose settings with which a run fits the memory of its device.
 
@@ -281,19 +288,14 @@ def fit_to_memory(
         memory_plan = plan_run_memory(inputs, precisions[0], device.type)
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"] * (device.type == "cuda")
+    memory_plan = replace(memory_plan, fixed_settings=frozenset(fixed_settings))
     if device.type == "cpu":
-        return _enlarge_microbatches(memory_plan, fixed_settings)
-    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed_settings)
+        return _enlarge_microbatches(memory_plan)
+    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions)
     return chosen.sizes.config, [str(chosen), *lines]
 
 
-def _are_microbatches_fixed(config: GRPOConfig, fixed_settings: Container[str]) -> bool:
-    """Return True if the size of a micro-batch must not change: by a setting, or since the loss depends on it."""
-    has_fixed_setting = any(name in fixed_settings for name in MICROBATCH_SETTINGS)
-    return has_fixed_setting or LOSSES[config.loss_type].depends_on_microbatches
-
-
-def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str]) -> tuple[GRPOConfig, list[str]]:
+def _enlarge_microbatches(memory_plan: MemoryPlan) -> tuple[GRPOConfig, list[str]]:
     """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
 
     Each micro-batch reads and writes all weights and gradients, which takes much of a CPU's time if it has few tokens.
@@ -303,7 +305,7 @@ def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str
     Nothing changes if the loss depends on the size of a micro-batch.
     """
     config = memory_plan.sizes.config
-    if _are_microbatches_fixed(config, fixed_settings) or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
+    if memory_plan.has_fixed_microbatches or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
     long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
     allowed_bytes = memory_plan.with_changes(config=long_completions).totals["update"]

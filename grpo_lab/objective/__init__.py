@@ -11,7 +11,7 @@ from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.loss import microbatch_loss, policy_loss
 from grpo_lab.objective.losses import LOSS_TYPES, LOSSES, Loss, LossSettings, divides_by_update_tokens
 from grpo_lab.objective.surrogates import (
-    LEVELS,
+    IMPORTANCE_SAMPLING_LEVELS,
     cispo_surrogate,
     clipped_surrogate,
     gspo_token_ratio,

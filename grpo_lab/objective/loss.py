@@ -15,7 +15,7 @@ from grpo_lab.base.checks import (
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.losses import LOSSES, LossBatch, LossSettings, check_ranges, divides_by_update_tokens
-from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
+from grpo_lab.objective.surrogates import IMPORTANCE_SAMPLING_LEVELS, importance_ratio, upper_clip_range
 
 
 class LossMetrics(dict[str, Float[Tensor, ""]]):
@@ -107,7 +107,7 @@ def policy_loss(
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
     check_choice("loss_type", loss_type, LOSSES)
-    check_choice("importance_sampling_level", importance_sampling_level, LEVELS)
+    check_choice("importance_sampling_level", importance_sampling_level, IMPORTANCE_SAMPLING_LEVELS)
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
     check_dtype("mask", mask, "bool")

@@ -16,7 +16,6 @@ from grpo_lab.objective.surrogates import (
     clipped_surrogate,
     per_token,
     sapo_surrogate,
-    upper_clip_range,
     vespo_surrogate,
 )
 
@@ -101,60 +100,12 @@ class Loss:
         return self.divided_by == "microbatch_tokens"
 
 
-# Each surrogate of an entry calls its formula in surrogates.py with the tensors of the batch and the settings that the
-# formula reads.
-def clipped_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
-    return clipped_surrogate(
-        batch.ratio,
-        batch.advantages,
-        epsilon=settings.epsilon,
-        epsilon_high=settings.epsilon_high,
-        delta=settings.delta,
-    )
-
-
-def cispo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
-    return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
-
-
-def sapo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
-    return sapo_surrogate(
-        batch.ratio,
-        batch.advantages,
-        tau_pos=settings.sapo_temperature_pos,
-        tau_neg=settings.sapo_temperature_neg,
-    )
-
-
-def vespo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
-    return vespo_surrogate(
-        batch.logp,
-        batch.old_logp,
-        batch.mask,
-        batch.advantages,
-        k_pos=settings.vespo_k_pos,
-        lambda_pos=settings.vespo_lambda_pos,
-        k_neg=settings.vespo_k_neg,
-        lambda_neg=settings.vespo_lambda_neg,
-    )
-
-
 def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
     """Mark the tokens that the clip range clips: their ratios have left it in the direction of the advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
     high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
-
-
-def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark each token that has a positive advantage and whose weight is bounded."""
-    return {"cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)}
-
-
-def check_clipped(settings: LossSettings) -> None:
-    epsilon_high = upper_clip_range(settings.epsilon, settings.epsilon_high)
-    check_clip_range(settings.epsilon, epsilon_high, settings.delta)
 
 
 def check_cispo(settings: LossSettings) -> None:
@@ -165,31 +116,55 @@ def check_cispo(settings: LossSettings) -> None:
 
 
 LEVEL_SETTING = "importance_sampling_level"
-CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL_SETTING)
 # A loss with the clipped surrogate; `divided_by` is the only difference between such losses.
 clipped_loss = partial(
-    Loss, surrogate=clipped_surrogate_of_batch, reads=CLIP_SETTINGS, clip_metrics=ppo_clip_metrics, check=check_clipped
+    Loss,
+    surrogate=lambda batch, settings: clipped_surrogate(
+        batch.ratio, batch.advantages, settings.epsilon, settings.epsilon_high, settings.delta
+    ),
+    reads=("epsilon", "epsilon_high", "delta", LEVEL_SETTING),
+    clip_metrics=ppo_clip_metrics,
+    check=lambda settings: check_clip_range(settings.epsilon, settings.epsilon_high, settings.delta),
 )
+# The surrogate of an entry calls its formula in surrogates.py with the tensors and the settings that the formula reads.
 LOSSES = {
     "grpo": clipped_loss(divided_by="completion_tokens"),
     "bnpo": clipped_loss(divided_by="microbatch_tokens"),
     "dr_grpo": clipped_loss(divided_by="max_completion_length"),
     "dapo": clipped_loss(divided_by="update_tokens"),
     "cispo": Loss(
-        surrogate=cispo_surrogate_of_batch,
+        surrogate=lambda batch, settings: cispo_surrogate(
+            batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high
+        ),
         divided_by="update_tokens",
         reads=("epsilon_high", LEVEL_SETTING),
-        clip_metrics=cispo_clip_metrics,
+        clip_metrics=lambda batch, settings: {
+            "cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)
+        },
         check=check_cispo,
     ),
     "sapo": Loss(
-        surrogate=sapo_surrogate_of_batch,
+        surrogate=lambda batch, settings: sapo_surrogate(
+            batch.ratio,
+            batch.advantages,
+            tau_pos=settings.sapo_temperature_pos,
+            tau_neg=settings.sapo_temperature_neg,
+        ),
         divided_by="completion_tokens",
         reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL_SETTING),
     ),
     "luspo": clipped_loss(divided_by="completions"),
     "vespo": Loss(
-        surrogate=vespo_surrogate_of_batch,
+        surrogate=lambda batch, settings: vespo_surrogate(
+            batch.logp,
+            batch.old_logp,
+            batch.mask,
+            batch.advantages,
+            k_pos=settings.vespo_k_pos,
+            lambda_pos=settings.vespo_lambda_pos,
+            k_neg=settings.vespo_k_neg,
+            lambda_neg=settings.vespo_lambda_neg,
+        ),
         divided_by="update_tokens",
         reads=("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     ),

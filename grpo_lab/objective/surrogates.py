@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_at_least, check_between, check_choice, check_shapes
 
-LEVELS = ("token", "sequence")
+IMPORTANCE_SAMPLING_LEVELS = ("token", "sequence")
 
 
 def importance_ratio(
@@ -36,7 +36,7 @@ def importance_ratio(
     Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
     "Group Sequence Policy Optimization", section 4.1.
     """
-    check_choice("level", level, LEVELS)
+    check_choice("level", level, IMPORTANCE_SAMPLING_LEVELS)
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"))
     log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # B T (5.6)
     if level == "token":
@@ -199,8 +199,9 @@ def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
     return epsilon if epsilon_high is None else epsilon_high
 
 
-def check_clip_range(epsilon: float, epsilon_high: float, delta: float | None) -> None:
+def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
     """Raise InputError if epsilon is not in [0, 1], epsilon_high is negative, or delta is at most 1 + epsilon_high."""
+    epsilon_high = upper_clip_range(epsilon, epsilon_high)
     check_between("epsilon", epsilon, 0, 1)
     check_at_least("epsilon_high", epsilon_high, 0)
     if delta is not None and not delta > 1 + epsilon_high:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
-from grpo_lab.objective import LEVELS
+from grpo_lab.objective import IMPORTANCE_SAMPLING_LEVELS
 
 CAP_MODES = ("truncate", "mask")  # a weight above the cap is lowered to it, or its token is left out
 
@@ -174,7 +174,7 @@ def importance_weights(
 
     Source: TRL 1.16, `vllm_importance_sampling_mode`.
     """
-    check_choice("level", level, LEVELS)
+    check_choice("level", level, IMPORTANCE_SAMPLING_LEVELS)
     check_shapes(logp=(logp, "B T"), sampler_logp=(sampler_logp, "B T"), mask=(mask, "B T"))
     check_dtype("mask", mask, "bool")
     difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.10)

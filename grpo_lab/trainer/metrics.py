@@ -75,7 +75,7 @@ class UpdateMetrics:
         gradient_rows: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
-        microbatch_metrics: LossMetrics,
+        microbatch_metrics: dict[str, Float[Tensor, ""]],
     ) -> None:
         """Add the metrics of a micro-batch of R rows.
 
@@ -84,13 +84,15 @@ class UpdateMetrics:
             gradient_rows: True for each row with a gradient, whose log-probabilities were therefore computed.
             logp: Log-probabilities under the trained policy.
             loss: The loss of the micro-batch.
-            microbatch_metrics: Metrics that `microbatch_loss` returned, by name.
+            microbatch_metrics: Metrics that `microbatch_loss` returned, by name; a student's function may return none.
 
         Raises:
             InputTypeError: if the metrics are another dict, which does not tell the means over rows from the others.
         """
+        if not microbatch_metrics:
+            microbatch_metrics = LossMetrics({}, set())
         if not isinstance(microbatch_metrics, LossMetrics):
-            expected = "expected a `LossMetrics`, as `microbatch_loss` returns it; add a metric to it by `|`"
+            expected = "expected {}, or a `LossMetrics`, as `microbatch_loss` returns it; add a metric to it by `|`"
             raise InputTypeError("microbatch_metrics", microbatch_metrics, expected)
         computed = microbatch.loss_mask & gradient_rows[:, None]
         logp_difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)

@@ -9,8 +9,8 @@ import torch
 
 from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import measure
-from grpo_lab.bench.comparison import Comparison, FigureSummary, comparison_table
-from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunSpec, Setup, phase_table
+from grpo_lab.bench.comparison import Comparison, RunPair, comparison_table
+from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunResult, RunSpec, Setup, phase_table
 from grpo_lab.models.folders import TINY
 from tests.support.bench_record import run_result
 from tests.support.refusals import refusal_of
@@ -53,8 +53,12 @@ def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_writ
     captured = capsys.readouterr()
     rates = MachineRates(**report["phases"].pop("rates"))
     phases = PhaseResult(**report["phases"], rates=rates)
-    summary = {name: FigureSummary(**figure) for name, figure in report["summary"].items()}
-    comparison = Comparison(Setup(**report["setup"]), summary, report["pairs"])
+    engines = ("ours", "trl")
+    pairs = [
+        RunPair(pair["seed"], {engine: RunResult(**pair[engine]["history"]) for engine in engines})
+        for pair in report["pairs"]
+    ]
+    comparison = Comparison(Setup(**report["setup"]), pairs)
     assert captured.out.strip() == phase_table(phases) + "\n" + comparison_table(comparison)
     assert "seed 6, trl: 6 steps begin" in captured.err
     assert "a step             5.000" in captured.out
@@ -75,7 +79,7 @@ def test_entries_of_a_bench_record_are_those_of_the_recorded_benchmarks(run_spec
     options = ["--model", folder, "--steps", "6", "--seeds", "5", "--json", str(file)]
     assert command.main(["--against", "trl", *options]) == 0
     recorded = json.loads((ROOT / "notebooks/runs/bench_tiny.json").read_text(encoding="utf-8"))
-    assert json.dumps(form(json.loads(file.read_text(encoding="utf-8")))) == json.dumps(form(recorded))
+    assert form(json.loads(file.read_text(encoding="utf-8"))) == form(recorded)
 
 
 def test_bench_command_refuses_wrong_models_precisions_and_devices(run_specs, monkeypatch, tmp_path):

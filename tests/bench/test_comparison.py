@@ -1,34 +1,33 @@
 """The figures of a run, and their ratios within pairs of runs."""
 
-from dataclasses import replace
-
-from grpo_lab.bench.comparison import ComparedRun, FigureSummary, RunFigures, run_figures, summarise
+from grpo_lab.bench.comparison import FIGURES, WINDOW, Comparison, FigureSummary, RunPair
+from grpo_lab.bench.record import Setup
 from tests.support.bench_record import run_result
 
 
-def test_run_figures_summarise_times_rewards_and_memory_of_a_run():
+def test_figures_summarise_times_rewards_and_memory_of_a_run():
     rewards = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]  # means of five: 0.6, 0.8, 0.9
-    assert run_figures(run_result([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards)) == RunFigures(
-        seconds_per_step=1.0,  # median of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step counts once
-        time_to_accuracy=9.5,
-        cpu_seconds_per_step=0.5,
-        cpu_time_to_accuracy=4.75,
-        peak_memory=300,
-    )
+    run = run_result([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards)
+    assert {name: figure.of_run(run) for name, figure in FIGURES.items()} == {
+        "seconds_per_step": 1.0,  # median of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step counts once
+        "time_to_accuracy": 9.5,
+        "cpu_seconds_per_step": 0.5,
+        "cpu_time_to_accuracy": 4.75,
+        "peak_memory": 300,
+    }
+
+
+def run_with_accuracy_after(seconds: float | None):
+    """Return a run that reaches the accuracy after this time, or never."""
+    step_ends = [(seconds or 1.0) * step / WINDOW for step in range(1, WINDOW + 1)]
+    return run_result(step_ends, [0.0 if seconds is None else 1.0] * WINDOW)
 
 
 def summary_of_times(*pairs):
     """Return the summary of the times to accuracy of pairs of runs, each our time and TRL's."""
-    usual = RunFigures(1, 1.0, 1.0, 1.0, 1.0)
-    result = run_result([], [])
-    runs = [
-        {
-            engine: ComparedRun(replace(usual, time_to_accuracy=seconds), result)
-            for engine, seconds in zip(("ours", "trl"), pair, strict=True)
-        }
-        for pair in pairs
-    ]
-    return summarise(runs)["time_to_accuracy"]
+    setup = Setup(model="tiny", precision="fp32", device="cpu", steps=WINDOW, threads=1)
+    runs = [dict(zip(("ours", "trl"), map(run_with_accuracy_after, pair), strict=True)) for pair in pairs]
+    return Comparison(setup, [RunPair(seed, pair) for seed, pair in enumerate(runs)]).summary["time_to_accuracy"]
 
 
 def test_bench_ratio_is_the_median_over_pairs_in_which_both_trainers_have_a_time():

@@ -33,9 +33,9 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
     assert phases.rollout_snapshots(s)[1]["sampling"] == 29_171_712
     assert s.layer_tokens == 256 + 8 * 511 and replace(s, shares_prompts=False).layer_tokens == 8 * 767
     assert replace(s, config=config_of_sizes(T=512, G=8, B=24, b=12)).layer_tokens == 3 * 256 + 12 * 511
-    assert s.layer_activation_bytes == 58_688 * s.layer_tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
-    assert s.mask_bytes == 7 * (6_279_168 + 2 * 256 * 256)
-    assert phases.update_snapshots(s)[3]["activations"] - s.layer_activation_bytes == 19_456 * s.layer_tokens
+    assert phases.layer_activation_bytes(s) == 58_688 * s.layer_tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
+    assert phases.mask_bytes(s) == 7 * (6_279_168 + 2 * 256 * 256)
+    assert phases.update_snapshots(s)[3]["activations"] - phases.layer_activation_bytes(s) == 19_456 * s.layer_tokens
     fp32 = replace(s, precision=PRECISIONS["fp32"])
     assert phases.resident_bytes(fp32)["Adam's moments"] == 3_952_262_144
     assert phases.optimizer_snapshots(fp32)[0]["Adam at work"] == 0

@@ -2,7 +2,6 @@
 
 import json
 import math
-from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -10,10 +9,10 @@ import torch
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.objective.loss import LossMetrics
+from grpo_lab.objective.loss import LossMetrics, microbatch_loss
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, rewarding, train
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, loop, rewarding, train
 from grpo_lab.trainer import experience as experience_module
 from grpo_lab.trainer import metrics as metrics_module
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics
@@ -160,10 +159,17 @@ def test_means_over_rows_are_weighted_by_rows_though_a_wrapper_of_the_loss_adds_
         ours = LossMetrics({"ratio": torch.tensor(value), "kl": torch.tensor(value)}, {"ratio"})
         arguments = (experience[torch.tensor([row])], torch.tensor([True]), torch.zeros(1, 3), torch.zeros(()))
         metrics.add(*arguments, ours.copy() | {"mine": torch.tensor(value)})
-        with pytest.raises(InputTypeError, match="expected a `LossMetrics`"):
-            unwrap(UpdateMetrics.add)(metrics, *arguments, {**ours})  # without the type check, which would raise first
+        with pytest.raises(InputTypeError, match="expected {}, or a `LossMetrics`"):
+            metrics.add(*arguments, {**ours})
     combined = metrics.combine()
     assert (combined["ratio"], combined["kl"], combined["mine"]) == (1.5, 1.25, 1.25)
+
+
+def test_a_loss_may_return_no_metrics_as_the_assignments_allow(monkeypatch):
+    monkeypatch.setattr(loop, "microbatch_loss", lambda *rows, **settings: (microbatch_loss(*rows, **settings)[0], {}))
+    model, tokenizer = make_policy()
+    (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
+    assert "loss" in metrics and "ratio" not in metrics
 
 
 def test_metrics_that_are_added_in_place_stay_means_over_rows():
