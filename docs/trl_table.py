@@ -10,13 +10,13 @@ from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS
 from grpo_lab.train import train_parser
 from grpo_lab.train.trl.table import (
-    TRL_SETTINGS,
+    OUR_SETTINGS,
     TRL_TABLE,
-    VERSION,
-    CommandOption,
+    TRL_VERSION,
     Converted,
     Handling,
     NoEffect,
+    OurOption,
     Unsupported,
 )
 
@@ -42,7 +42,7 @@ def page(meanings: dict[str, str]) -> str:
     options = option_actions(train_parser()).keys() - SETTINGS.keys()
     rows = [_row(field, meanings, options) for field in fields(trl.GRPOConfig)]
     head = ("setting", "TRL's default", "here", "with `--engine trl`")
-    return HEAD.format(version=VERSION) + "\n" + markdown_table(head, rows) + "\n"
+    return HEAD.format(version=TRL_VERSION) + "\n" + markdown_table(head, rows) + "\n"
 
 
 def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, str, str]:
@@ -52,11 +52,11 @@ def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, 
         ours = SETTINGS[name].default
         here = "another meaning" if name in meanings else "the same"
         here += "" if ours == default else f", default `{ours}`"
-        return f"`{name}`", trl_default, here, ON_TRL[TRL_SETTINGS[name].handling]
+        return f"`{name}`", trl_default, here, ON_TRL[OUR_SETTINGS[name].handling]
     match TRL_TABLE[name]:
         case Converted(meaning):
             here, engine = meaning, "as here"
-        case CommandOption():  # an option of vLLM; LoRA's are no fields of GRPOConfig
+        case OurOption():  # an option of vLLM; LoRA's are no fields of GRPOConfig
             here, engine = "refused: this package samples with the model itself", "an option, not run"
         case Unsupported(_, remedy):
             here, engine = f"its default alone: {remedy}", "an option" if name in options else "as here"

@@ -23,7 +23,7 @@ from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 from shown_texts import MODULES_OF_CAPTIONS, MODULES_OF_SENTENCES, SHOWN_ARGUMENTS, WORDS, shown_texts
 
-from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translated
+from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translate
 from grpo_lab.teaching.messages import print_translations, printed_messages, translate_printed_text
 
 LANGUAGE = "zh_CN"
@@ -311,17 +311,17 @@ def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> 
     if output.output_type == "stream":
         output.text = translate_printed_text(output.text, LANGUAGE)
     if "text/markdown" in data:
-        data["text/markdown"] = translated(data["text/markdown"], LANGUAGE)
+        data["text/markdown"] = translate(data["text/markdown"], LANGUAGE)
     if key := "image/png" in data and figure_hash(data["image/png"]):
         picture.pop("labels", None)
         if key in figures:
             data["image/png"], picture[DRAWN_FROM] = figures[key], key
     if "alt" in picture:
-        picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANGUAGE)
+        picture["alt"] = data["text/plain"] = translate(" ".join(picture["alt"].split()), LANGUAGE)
     if "text/html" in data:
         text_in_html = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
-        translate = lambda text: html.escape(translated(html.unescape(text[0]), LANGUAGE))  # noqa: E731
-        data["text/html"] = re.sub(text_in_html, translate, data["text/html"])
+        translate_match = lambda text: html.escape(translate(html.unescape(text[0]), LANGUAGE))  # noqa: E731
+        data["text/html"] = re.sub(text_in_html, translate_match, data["text/html"])
 
 
 def write_chinese_page(name: str, figures: dict[str, str] | None = None) -> None:

@@ -18,9 +18,11 @@ class InputError(ValueError):
     argument: The name of the argument. Without the other arguments it is the whole message.
     value: The value of the argument.
     expected: What is expected instead, for the end of the message.
-    problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
+    problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)"; None for "is" and the
+        value, and "" for neither.
 
     Attributes:
+        details: The message without the argument.
         combined: The errors that `combine_errors` combined in this one; empty for a single error.
     """
 
@@ -28,8 +30,8 @@ class InputError(ValueError):
         self.argument = argument
         self.value = value
         self.expected = expected
-        problem = problem or (f"is {value!r}" if expected else "")
-        self.details = (f" {problem}" if problem else "") + (f"; {expected}" if expected else "")
+        self.problem = (f"is {value!r}" if expected else "") if problem is None else problem
+        self.details = (f" {self.problem}" if self.problem else "") + (f"; {expected}" if expected else "")
         self.combined: tuple[InputError, ...] = ()
         super().__init__(argument + self.details)
 
@@ -61,9 +63,8 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     texts = (str(error) for error in errors[1:MAX_SHOWN_ERRORS])
     excerpts = "; ".join(text if len(text) <= 150 else f"{text[:147]}..." for text in texts)
     omitted = "" if further < MAX_SHOWN_ERRORS else f"; and {further + 1 - MAX_SHOWN_ERRORS:,} more"
-    problem = first.details.partition("; ")[0].strip() or first.argument
     expected = f"{first.expected}. And: {excerpts}{omitted}" if first.expected else f"and: {excerpts}{omitted}"
-    error = type(first)(first.argument, first.value, expected, problem=problem)
+    error = type(first)(first.argument, first.value, expected, problem=first.problem)
     error.__cause__ = first.__cause__
     error.combined = tuple(errors)
     return error
@@ -131,14 +132,18 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
             expected = f"expected a tensor of shape {_shapes_in_words(shapes, sizes)}, such as torch.tensor({name})"
             raise InputTypeError(name, tensor, expected, problem=f"is a {type(tensor).__name__}")
         axes = next((axes for shape in shapes.split("|") if len(axes := shape.split()) == tensor.ndim), None)
-        if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
+        if axes is None or not all(_fits(axis, size, sizes) for axis, size in zip(axes, tensor.shape, strict=True)):
             shape = f"has shape {tuple(tensor.shape)}"
             raise InputError(name, tensor, f"expected {_shapes_in_words(shapes, sizes)}", problem=shape)
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
-    axis, _, least = axis.partition(">")
-    if size <= int(least or -1):
+    """Return True if an axis such as "T", "#T" or "G>1" may have this size; the first size of an axis is recorded.
+
+    sizes: The sizes of the axes by their letters, to which that of a new axis is added.
+    """
+    axis, _, lower_bound = axis.partition(">")
+    if lower_bound and size <= int(lower_bound):
         return False
     return (axis[0] == "#" and size == 1) or sizes.setdefault(axis.lstrip("#"), size) == size
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 GIB = 2**30  # bytes
-MAX_SHOWN, MAX_COLUMNS = 40, 8  # a larger tensor, or one with a longer last axis, is shown as a summary
+MAX_ELEMENTS, MAX_COLUMNS = 40, 8  # a larger tensor, or one with a longer last axis, is shown as a summary
 
 
 class View:
@@ -13,16 +13,16 @@ class View:
 
     rich: The Markdown or HTML.
     text: The text for a shell.
-    kind: The MIME type of `rich`.
+    mime_type: The MIME type of `rich`.
     """
 
-    def __init__(self, rich: str, text: str, kind: str = "text/markdown"):
+    def __init__(self, rich: str, text: str, mime_type: str = "text/markdown"):
         self.rich = rich
         self.text = text
-        self.kind = kind
+        self.mime_type = mime_type
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {self.kind: self.rich, "text/plain": self.text}
+        return {self.mime_type: self.rich, "text/plain": self.text}
 
     def __repr__(self) -> str:
         return self.text
@@ -55,7 +55,7 @@ def tensor_lines(value, max_columns: int = MAX_COLUMNS) -> list[str]:
         return _numbers(value)
     if not value.numel():
         return []
-    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= max_columns
+    fits = value.numel() <= MAX_ELEMENTS and value.shape[-1] <= max_columns
     return _rows(value) if fits else [_summary(value)]
 
 

@@ -39,7 +39,7 @@ FULL_WIDTH = {"; ": "；", "*(": "*（", ")*": "）*"}  # the form of separators
 FULL_STOPS = ("。", "！", "？", "：")
 
 
-def enter_folder() -> None:
+def enter_lesson_folder() -> None:
     """In a translated lesson, set the language and change to the folder of the English lessons and recorded runs."""
     working = Path.cwd()
     if (folder := set_language_from_folder(working)) is not None:
@@ -68,14 +68,17 @@ def language() -> str:
 
 def _(text: str) -> str:
     """Translate a text into the reader's language."""
-    return in_language(text, language())
+    return translate(text, language())
 
 
-def in_language(text: str, target: str) -> str:
-    """Translate a text into a language, such as "zh_CN"; "en" leaves it as it is."""
+def translate(text: str, target: str) -> str:
+    """Translate a text into a language, such as "zh_CN"; "en" leaves it as it is.
+
+    A text is translated as a whole if the catalogue has it, else part by part; an unknown part stays as it is.
+    """
     if target == "en":
         return str(text)
-    return _translated_phrase(text, target) if isinstance(text, Phrase) else translated(text, target)
+    return _translate_phrase(text, target) if isinstance(text, Phrase) else _translate_text(text, target)
 
 
 class Phrase(str):
@@ -110,11 +113,11 @@ class Message(NamedTuple):
         values = [", ".join(map(str, value)) if isinstance(value, list) else value for value in self.values]
         return self.text.format(*values, **self.named_values)
 
-    def translated(self, target: str) -> str:
-        """Return the translation with its values; a value that is a message itself is also translated."""
+    def translate(self, target: str) -> str:
+        """Translate the message and put its values in; a value that is a message itself is also translated."""
         text = catalogue(target).translations.get(self.text, self.text)
-        named_values = {name: _translated_value(value, target) for name, value in self.named_values.items()}
-        return text.format(*[_translated_value(value, target) for value in self.values], **named_values)
+        named_values = {name: _translate_value(value, target) for name, value in self.named_values.items()}
+        return text.format(*[_translate_value(value, target) for value in self.values], **named_values)
 
 
 def fill(message: str, /, *values, **named_values) -> Phrase:
@@ -127,12 +130,12 @@ def counted(number: int | float, noun: str) -> Phrase:
     return fill("{0} " + (noun if number == 1 else f"{noun}s"), f"{number:g}")
 
 
-def _translated_value(value: Any, target: str) -> Any:
-    """Return a value for a translated message; a string is translated only if the catalogue has it as a whole."""
+def _translate_value(value: Any, target: str) -> Any:
+    """Translate a value of a message; a string is translated only if the catalogue has it as a whole."""
     if isinstance(value, list):
-        return "、".join(str(_translated_value(item, target)) for item in value)
+        return "、".join(str(_translate_value(item, target)) for item in value)
     if isinstance(value, Phrase):
-        return _translated_phrase(value, target)
+        return _translate_phrase(value, target)
     if not isinstance(value, str):
         return value
     # "The result" at the beginning of a sentence is in the catalogue as "the result".
@@ -141,30 +144,30 @@ def _translated_value(value: Any, target: str) -> Any:
     return translations.get(value) or translations.get(name, value)
 
 
-def _translated_phrase(phrase: Phrase, target: str) -> str:
+def _translate_phrase(phrase: Phrase, target: str) -> str:
     """Translate the pieces one by one, and join them without a space after Chinese punctuation."""
     text = ""
     for piece in phrase.pieces:
         if isinstance(piece, Message):
-            added = piece.translated(target)
+            added = piece.translate(target)
         else:
             start, end = len(piece) - len(piece.lstrip(" ")), len(piece.rstrip(" "))
-            added = f"{piece[:start]}{translated(piece.strip(' '), target)}{piece[max(start, end) :]}"
+            added = f"{piece[:start]}{_translate_text(piece.strip(' '), target)}{piece[max(start, end) :]}"
         text = text.rstrip(" ") + added.lstrip(" ") if text.rstrip(" ").endswith(FULL_STOPS) else text + added
     return text
 
 
 @cache
-def translated(text: str, target: str) -> str:
-    """Translate a text as a whole if the catalogue has it, else part by part; an unknown part stays as it is."""
-    beginning, translation = _translated_beginning(text, target)
+def _translate_text(text: str, target: str) -> str:
+    """Translate a text that is no phrase: its longest known beginning, and then the remainder."""
+    beginning, translation = _translate_beginning(text, target)
     if beginning == text:
         return translation
     separator_match = SEPARATORS.match(text, len(beginning))
     assert separator_match is not None  # a beginning ends before a separator
     separator = separator_match[0]
     remainder = text[separator_match.end() :]
-    end = translated(remainder, target)
+    end = _translate_text(remainder, target)
     is_in_formula = beginning.count("$") % 2 == 1
     if not is_in_formula:
         separator = FULL_WIDTH.get(separator, separator)
@@ -177,8 +180,8 @@ def translated(text: str, target: str) -> str:
     return translation + separator + end
 
 
-def _translated_beginning(text: str, target: str) -> tuple[str, str]:
-    """Return the longest beginning of a text that the catalogue has, and its translation.
+def _translate_beginning(text: str, target: str) -> tuple[str, str]:
+    """Translate the longest beginning of a text that the catalogue has; return this beginning and its translation.
 
     A beginning ends before a separator or at the end. If the catalogue has none, a pattern may match one; else it is
     the first part, untranslated.
@@ -192,13 +195,13 @@ def _translated_beginning(text: str, target: str) -> tuple[str, str]:
     matches = [(match, translation) for pattern, translation in known.patterns if (match := pattern.match(text))]
     if matches:
         match, translation = min(matches, key=lambda pair: len(pair[0][0]))  # the match with the shortest values
-        return match[0], SLOT.sub(lambda slot: _translated_list(match[f"_{slot[1]}"], target), translation)
+        return match[0], SLOT.sub(lambda slot: _translate_list(match[f"_{slot[1]}"], target), translation)
     return pieces[0], pieces[0]
 
 
-def _translated_list(value: str, target: str) -> str:
+def _translate_list(value: str, target: str) -> str:
     """Translate a value, or each of several values that are separated by commas."""
-    as_a_whole, items = translated(value, target), [translated(item, target) for item in value.split(", ")]
+    as_a_whole, items = _translate_text(value, target), [_translate_text(item, target) for item in value.split(", ")]
     return as_a_whole if as_a_whole != value or value == ", ".join(items) else "、".join(items)
 
 
@@ -261,7 +264,7 @@ def confirmed_messages(path: Path) -> list:
     return [message for message in messages if message.id and message.string and not message.fuzzy]
 
 
-def page_in_language(markdown: str, name: str, target: str, known: dict[str, str]) -> str:
+def translate_page(markdown: str, name: str, target: str, known: dict[str, str]) -> str:
     """Translate the Markdown of a page block by block; a block without a translation stays as it is.
 
     Args:

@@ -29,7 +29,7 @@ import yaml
 
 import grpo_lab
 from grpo_lab.base.checks import InputError, InputFileError, check_choice
-from grpo_lab.base.language import Phrase, _, fill, in_language
+from grpo_lab.base.language import Phrase, _, fill, translate
 from grpo_lab.course import exercises
 from grpo_lab.course.checking.outcome import from_bytes, to_bytes
 from grpo_lab.course.checking.run_cases import expected_outcomes
@@ -120,7 +120,7 @@ class ClassKey:
             target: The language to translate to, such as "zh_CN".
         """
         sentences = [formula.sentence for formula in self._drawn_formulas(notebook).values()]
-        return {str(sentence): in_language(sentence, target) for sentence in sentences}
+        return {str(sentence): translate(sentence, target) for sentence in sentences}
 
     def fingerprint(self, notebook: str) -> str:
         """Return eight characters that identify the formulas of a notebook; "" if it has no variants.
@@ -241,7 +241,7 @@ def results_of(variants: Mapping[str, Exercise], target: str = "en") -> str:
     """
     content = {}
     for name, exercise in variants.items():
-        hints = [in_language(hint, target) for hint in exercise.hints]
+        hints = [translate(hint, target) for hint in exercise.hints]
         outcomes = base64.b64encode(to_bytes(expected_outcomes(exercise, 0))).decode()
         content[name] = {"hints": hints, "outcomes": outcomes}
     return "\n".join(textwrap.wrap(base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode(), 110))

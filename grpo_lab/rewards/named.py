@@ -170,8 +170,8 @@ def _row_check_errors(names: Collection[str], rows: Sequence[Row], locations: Se
             for check in checks:
                 check(row)
         except InputError as error:
-            problem = error.details.partition("; ")[0].strip()
-            errors.append(InputError(f"{location}: {error.argument}", error.value, error.expected, problem=problem))
+            argument = f"{location}: {error.argument}"
+            errors.append(InputError(argument, error.value, error.expected, problem=error.problem))
     return errors
 
 

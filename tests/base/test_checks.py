@@ -67,6 +67,12 @@ def test_combine_errors_lists_each_error():
         "a",
     )
     assert str(combine_errors([second, first])) == "b is gone; and: a is 1; expected 2"
+    only_a_message, with_semicolon = (
+        InputError("The file is cut."),
+        InputError("c", None, "expected d", problem="has 'x; y'"),
+    )
+    assert str(combine_errors([only_a_message, first])) == "The file is cut.; and: a is 1; expected 2"
+    assert str(combine_errors([with_semicolon, first])) == "c has 'x; y'; expected d. And: a is 1; expected 2"
     many = combine_errors([InputError(f"line {n}", n, "expected more") for n in range(100)], count=1234)
     assert str(many).startswith("line 0 is 0; expected more. And: line 1 is 1; expected more; line 2")
     assert str(many).endswith("line 4 is 4; expected more; and 1,229 more") and "line 5" not in str(many)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.base import language
-from grpo_lab.base.language import Phrase, _, counted, enter_folder, fill, translated
+from grpo_lab.base.language import Phrase, _, counted, enter_lesson_folder, fill, translate
 from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
@@ -48,7 +48,7 @@ def chinese(tmp_path, monkeypatch):
 
 def forget() -> None:
     language.catalogue.cache_clear()
-    language.translated.cache_clear()
+    language._translate_text.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_translated_lesson_speaks_its_language_and_finds_the_recorded_runs(tmp
     (tmp_path / folder).mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / "zh" / folder)
     monkeypatch.delenv("GRPO_LAB_LANG")
-    enter_folder()
+    enter_lesson_folder()
     assert Path.cwd() == tmp_path / folder and language.language() == "zh_CN"
-    enter_folder()
+    enter_lesson_folder()
     assert Path.cwd() == tmp_path / folder
 
 
@@ -159,10 +159,11 @@ def test_no_message_of_the_package_is_looked_up_with_its_values_in_it():
 
 
 def test_english_needs_no_translations(monkeypatch):
-    monkeypatch.setattr(language, "translated", lambda *_: pytest.fail("asked for a translation"))
-    assert _("Truth: 0.25.") == "Truth: 0.25."
-    assert translated("nothing of it is known", "zh_CN") == "nothing of it is known"
+    with monkeypatch.context() as patches:
+        patches.setattr(language, "_translate_text", lambda *_: pytest.fail("asked for a translation"))
+        assert _("Truth: 0.25.") == "Truth: 0.25."
+    assert translate("nothing of it is known", "zh_CN") == "nothing of it is known"
 
 
 def test_the_semicolon_of_an_html_entity_is_not_translated():
-    assert translated("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # the semicolon of an HTML entity
+    assert translate("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # the semicolon of an HTML entity

@@ -19,11 +19,11 @@ from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
-from grpo_lab.train.trl.table import TRL_SETTINGS
+from grpo_lab.train.trl.table import OUR_SETTINGS
 from tests.parity.engines import IN_TRL
 from tests.support.agreement import draw_batch
 
-OURS_ALONE = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
+OURS_ALONE = {name for name, entry in OUR_SETTINGS.items() if not entry.is_in_trl}
 
 
 def test_setting_names_are_those_of_trl():

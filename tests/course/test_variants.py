@@ -15,7 +15,7 @@ import yaml
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.language import in_language
+from grpo_lab.base.language import translate
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.judging import judge
@@ -503,8 +503,8 @@ def test_every_sentence_on_a_variant_is_translated_into_chinese():
     for entries in LISTS.values():
         for entry in entries:
             for text in (entry.says, *entry.hints):
-                assert re.search("[\u4e00-\u9fff]", in_language(text, "zh_CN")), text
-    assert in_language("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
+                assert re.search("[\u4e00-\u9fff]", translate(text, "zh_CN")), text
+    assert translate("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
 
 
 def test_release_command_writes_a_chinese_assignment(tmp_path):

@@ -140,7 +140,7 @@ def page(tmp_path, monkeypatch):
 def forget() -> None:
     from grpo_lab.base import language
 
-    for cached in (translations.messages, language.catalogue, language.translated):
+    for cached in (translations.messages, language.catalogue, language._translate_text):
         cached.cache_clear()
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import grpo_lab
-from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
+from grpo_lab.base.language import Phrase, _, counted, fill, language, translate_page
 from grpo_lab.course.checking.mistakes import mistakes_by_name
 from grpo_lab.course.checking.verdict import PartKind, html_of, part_html
 from grpo_lab.course.exercise import Exercise
@@ -298,7 +298,7 @@ def written_page(grades: ClassGrades) -> str:
     title = _(fill("{0}, in words", grades.assignment_stem))
     question_text = written_question(grades.assignment)
     if language() != "en":
-        question_text = page_in_language(question_text, f"assignment_{grades.assignment_stem}", language(), {})
+        question_text = translate_page(question_text, f"assignment_{grades.assignment_stem}", language(), {})
     body = [f"<h1>{escaped(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
     if rubric := _rubric(grades.assignment):
         items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)

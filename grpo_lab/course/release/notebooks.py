@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_lab.base.files import LESSON_FOLDER, write_atomically
-from grpo_lab.base.language import counted, page_in_language
+from grpo_lab.base.language import counted, translate_page
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import ASSIGNMENTS, NAMES, Assignment, exercises_of_notebook, find_assignment, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
@@ -112,7 +112,7 @@ def notebook_text(assignment: Assignment, key: ClassKey | None = None, lang: str
     for cell in cells_of(assignment, key, lang):
         source = cell.source
         if cell.kind == "markdown" and lang != ENGLISH:
-            source = page_in_language(source, f"assignment_{assignment.stem}", lang, translations)
+            source = translate_page(source, f"assignment_{assignment.stem}", lang, translations)
         exercise, role = cell.metadata.get("exercise", "notebook"), cell.metadata.get("role", "stub")
         jupyter_metadata = {"jupyter": {"source_hidden": True}} if role == "variant" else {}
         fields = {

@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import in_ipython, say
-from grpo_lab.base.language import _, enter_folder, language
+from grpo_lab.base.language import _, enter_lesson_folder, language
 from grpo_lab.teaching.kernel_start import explain_errors
 from grpo_lab.teaching.messages import print_in_readers_language, translate_printed_text
 from grpo_lab.teaching.notebook.predictions import forget_predictions
@@ -48,7 +48,7 @@ def begin(seed: int = 0) -> None:
 
     warnings.filterwarnings("ignore", category=FutureWarning)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    enter_folder()
+    enter_lesson_folder()
     use_style()
     forget_predictions()
     if in_ipython():

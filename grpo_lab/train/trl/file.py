@@ -20,22 +20,22 @@ from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.settings import SCHEDULES
 from grpo_lab.train.trl.table import (
-    CONVERTED_NAMES,
-    OPTION_NAMES,
+    DATASET_NAMES,
     OTHER_VERSIONS,
-    TRL_SETTINGS,
+    OUR_SETTINGS,
+    TRL_DEFAULTS_OF_RUN,
+    TRL_DEFAULTS_TO_TRANSLATE,
     TRL_TABLE,
-    VERSION,
-    CommandOption,
+    TRL_VERSION,
     NoEffect,
+    OurOption,
+    OurSetting,
     Renamed,
-    TrlSetting,
     Unsupported,
-    switch_of,
 )
 
 # Settings that a file of this package may contain and a file for TRL may not.
-SETTINGS_NOT_IN_TRL = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
+SETTINGS_NOT_IN_TRL = {name for name, entry in OUR_SETTINGS.items() if not entry.is_in_trl}
 # Names that a typed option with another name replaces.
 REPLACING_OPTIONS = {
     "max_steps": "num_train_epochs",
@@ -45,6 +45,7 @@ REPLACING_OPTIONS = {
     "save_strategy": "save_steps",
     "bf16": "precision",
     "fp16": "precision",
+    **dict.fromkeys(DATASET_NAMES, "task"),
 }
 TRL_BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -111,7 +112,7 @@ class Translation:
 
     def table(self, file: str) -> str:
         """Return a table of all names in the file, grouped by the kind of their notes."""
-        lines = [f"{file}, read as TRL {VERSION} reads it:"]
+        lines = [f"{file}, read as TRL {TRL_VERSION} reads it:"]
         for kind, notes in self.notes_by_kind.items():
             if kind is NoteKind.SAME_MEANING:
                 lines += _wrapped(kind.value, [f"{name} {text}" for name, text in notes.items()])
@@ -133,7 +134,7 @@ def is_from_trl(content: dict, option_names: Container[str]) -> bool:
     option_names: Names of the options of the command.
     """
     names = {name for name, value in content.items() if value is not None}
-    names_of_trl = names & TRL_TABLE.keys() - TRL_SETTINGS.keys()
+    names_of_trl = names & TRL_TABLE.keys() - OUR_SETTINGS.keys()
     return not names & SETTINGS_NOT_IN_TRL and any(name not in option_names for name in names_of_trl)
 
 
@@ -165,7 +166,7 @@ class _Translator:
     content: The values in the file by name, without any None.
     option_names: Names of the options of the command.
     typed: The options that were typed, which override the file.
-    values: The values that are not translated yet, by name.
+    remaining: The values that no method has translated yet, by name.
     translation: What is translated.
     """
 
@@ -173,15 +174,20 @@ class _Translator:
         self.content = {name: value for name, value in content.items() if value is not None}
         self.option_names = option_names
         self.typed = typed
-        self.values = dict(self.content)
+        self.remaining = dict(self.content)
         self.translation = Translation()
 
     def translate(self) -> Translation:
         """Translate all names, and note each of them."""
         self._rename_to_current()
-        self._translate_dataset()
         self._drop_typed()
-        self._translate_counts()
+        self._refuse_datasets()
+        self._translate_batch()  # first of the counts: `_updates_per_step` reads its result
+        self._translate_length()
+        self._translate_evaluation()
+        self._translate_saving()
+        self._translate_logging()
+        self._translate_reference()
         self._drop_switched_off()
         self._translate_remaining()
         self._translate_dropout()
@@ -195,37 +201,30 @@ class _Translator:
 
     def _rename_to_current(self) -> None:
         """Rename the values to the names of TRL's version in the table, and note each name of another version."""
-        for name in [name for name in self.values if name in OTHER_VERSIONS]:
-            entry, value = OTHER_VERSIONS[name], self.values.pop(name)
+        for name in [name for name in self.remaining if name in OTHER_VERSIONS]:
+            entry, value = OTHER_VERSIONS[name], self.remaining.pop(name)
             successor = "" if entry.successor is None else f"; now {entry.successor}"
             self.translation.note(NoteKind.ANOTHER_VERSION, name, f"{as_option_text(value)}; {entry.origin}{successor}")
             if entry.successor is not None:
-                self.values.setdefault(entry.successor, value)
-
-    def _translate_dataset(self) -> None:
-        if "dataset_name" in self.values and "task" not in self.typed:
-            task = shell_line(["--task", str(self.values["dataset_name"])])
-            text = f"a file may not name what is downloaded; type {task}"
-            self.translation.note(NoteKind.UNSUPPORTED, "dataset_name", text)
+                self.remaining.setdefault(entry.successor, value)
 
     def _drop_typed(self) -> None:
         """Drop the values that typed options override or replace."""
-        for name in [*self.values]:
+        for name in [*self.remaining]:
             option = REPLACING_OPTIONS.get(name)
             if name in self.typed or option in self.typed:
-                del self.values[name]
+                del self.remaining[name]
                 self.translation.note(
                     NoteKind.NO_EFFECT, name, "it was typed" if name in self.typed else f"{option} was typed"
                 )
 
-    def _translate_counts(self) -> None:
-        """Translate the batch, and then the settings that TRL counts in updates."""
-        self._translate_batch()
-        self._translate_length()
-        self._translate_evaluation()
-        self._translate_saving()
-        self._translate_logging()
-        self._translate_reference()
+    def _refuse_datasets(self) -> None:
+        """Note that the run does not take data to download from a file; the user has to type the task."""
+        for name in [name for name in DATASET_NAMES if name in self.remaining]:
+            value = self.remaining.pop(name)
+            task = shell_line(["--task", value]) if isinstance(value, str) else "--task OWNER/NAME"
+            text = f"a file may not name what is downloaded; type {task}"
+            self.translation.note(NoteKind.UNSUPPORTED, name, text)
 
     def _translate_batch(self) -> None:
         """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
@@ -233,7 +232,7 @@ class _Translator:
         A dump contains `generation_batch_size`, the completions of all processes in a step.
         """
         translation = self.translation
-        sizes = {name: self.values.pop(name) for name in TRL_BATCH_SETTINGS if name in self.values}
+        sizes = {name: self.remaining.pop(name) for name in TRL_BATCH_SETTINGS if name in self.remaining}
         for name, value in sizes.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
@@ -241,7 +240,9 @@ class _Translator:
             for name in sizes:
                 translation.note(NoteKind.NO_EFFECT, name, "another batch was typed")
             return
-        microbatch_size = sizes.get("per_device_train_batch_size", TRL_SETTINGS["per_device_train_batch_size"].default)
+        microbatch_size = sizes.get(
+            "per_device_train_batch_size", TRL_DEFAULTS_TO_TRANSLATE["per_device_train_batch_size"]
+        )
         accumulation_steps = sizes.get("gradient_accumulation_steps", 1)
         steps_per_generation = sizes.get("steps_per_generation")
         batch_size = sizes.get("generation_batch_size")
@@ -273,7 +274,7 @@ class _Translator:
         update_size = batch_size
         if microbatch_size is not None:
             update_size = microbatch_size * settings["gradient_accumulation_steps"]
-        iterations = self.values.get("num_iterations", settings["num_iterations"])
+        iterations = self.remaining.get("num_iterations", settings["num_iterations"])
         return max(1, batch_size // update_size) * iterations
 
     def _set_in_steps(self, name: str, updates: float) -> None:
@@ -285,14 +286,14 @@ class _Translator:
 
     def _translate_length(self) -> None:
         """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
-        max_updates = self.values.pop("max_steps", -1)
-        epochs = self.values.pop("num_train_epochs", CONVERTED_NAMES["num_train_epochs"].default)
+        max_updates = self.remaining.pop("max_steps", -1)
+        epochs = self.remaining.pop("num_train_epochs", TRL_DEFAULTS_TO_TRANSLATE["num_train_epochs"])
         if max_updates > 0:
             self._set_in_steps("max_steps", max_updates)
         elif not self.typed.keys() & {"max_steps", "num_train_epochs"}:
             text = f"{epochs:g}: counted into max_steps, once the rows are known"
             self.translation.set_option("num_train_epochs", float(epochs), text)
-        warmup = self.values.pop("warmup_steps", None)
+        warmup = self.remaining.pop("warmup_steps", None)
         if warmup is not None and 0 < warmup < 1:
             self.translation.options["warmup_ratio"] = warmup
             text = f"{warmup:g} of the steps: counted once these are known"
@@ -302,18 +303,18 @@ class _Translator:
 
     def _translate_evaluation(self) -> None:
         """Translate how often the run evaluates: here only with a fixed number of steps in between."""
-        strategy, interval = self.values.pop("eval_strategy", "no"), self.values.pop("eval_steps", None)
+        strategy, interval = self.remaining.pop("eval_strategy", "no"), self.remaining.pop("eval_steps", None)
         if strategy == "steps":
             self.translation.note(NoteKind.OTHER_MEANING, "eval_strategy", "steps: in eval_steps")
             if interval is None:
-                interval = self.values.get("logging_steps", TRL_SETTINGS["logging_steps"].default)
+                interval = self.remaining.get("logging_steps", TRL_DEFAULTS_TO_TRANSLATE["logging_steps"])
         elif strategy != "no":
             self.translation.note(NoteKind.UNSUPPORTED, "eval_strategy", f"{strategy}; type --eval_steps N")
         self._set_interval("eval_steps", interval, "eval_strategy", strategy)
 
     def _translate_saving(self) -> None:
         """Translate how often the run saves a checkpoint: here only with a fixed number of steps in between."""
-        strategy, interval = self.values.pop("save_strategy", "steps"), self.values.pop("save_steps", None)
+        strategy, interval = self.remaining.pop("save_strategy", "steps"), self.remaining.pop("save_steps", None)
         if strategy == "no":
             self.translation.note(NoteKind.OTHER_MEANING, "save_strategy", "no: in save_steps")
             self.translation.set_option("save_steps", 0, "0: save_strategy is no")
@@ -336,8 +337,8 @@ class _Translator:
 
     def _translate_logging(self) -> None:
         """Translate `logging_steps`, which here only decides how often completions are shown."""
-        interval = self.values.pop("logging_steps", None)
-        shows_completions = self.values.get("log_completions", self.typed.get("log_completions"))
+        interval = self.remaining.pop("logging_steps", None)
+        shows_completions = self.remaining.get("log_completions", self.typed.get("log_completions"))
         if interval is not None and shows_completions and interval >= 1:
             self._set_in_steps("logging_steps", interval)
         elif interval is not None:
@@ -346,9 +347,9 @@ class _Translator:
 
     def _translate_reference(self) -> None:
         """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
-        is_synced = self.values.pop("sync_ref_model", False)
-        interval = self.values.pop("ref_model_sync_steps", TRL_SETTINGS["ref_model_sync_steps"].default)
-        mixup_alpha = self.values.pop("ref_model_mixup_alpha", CONVERTED_NAMES["ref_model_mixup_alpha"].default)
+        is_synced = self.remaining.pop("sync_ref_model", False)
+        interval = self.remaining.pop("ref_model_sync_steps", TRL_DEFAULTS_TO_TRANSLATE["ref_model_sync_steps"])
+        mixup_alpha = self.remaining.pop("ref_model_mixup_alpha", TRL_DEFAULTS_TO_TRANSLATE["ref_model_mixup_alpha"])
         if not is_synced:
             return
         if "ref_model_sync_steps" in self.typed:
@@ -362,26 +363,21 @@ class _Translator:
 
     def _drop_switched_off(self) -> None:
         """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
-        switches = self.values | self.typed
-        for name in [*self.values]:
-            if (switch := switch_of(name)) is None:
-                continue
-            read_if = {switch: True}
-            if name in ENGINE_OPTIONS:
-                read_if |= ENGINE_OPTIONS[name].read_if
-            for needed, value in read_if.items():
-                if name in self.values and switches.get(needed) != value:
-                    del self.values[name]
-                    text = f"nothing reads it without {needed} {as_option_text(value)}"
+        switches = self.remaining | self.typed
+        for name in [*self.remaining]:
+            for switch, value in _switches_of(name).items():
+                if name in self.remaining and switches.get(switch) != value:
+                    del self.remaining[name]
+                    text = f"nothing reads it without {switch} {as_option_text(value)}"
                     self.translation.note(NoteKind.NO_EFFECT, name, text)
 
     def _translate_remaining(self) -> None:
         """Translate each remaining name by its entry in the table."""
-        for name, value in self.values.items():
+        for name, value in self.remaining.items():
             match TRL_TABLE.get(name):
-                case TrlSetting(typed_instead=text) if text:
+                case OurSetting(typed_instead=text) if text:
                     self.translation.note(NoteKind.NO_EFFECT, name, text)
-                case TrlSetting() | CommandOption():
+                case OurSetting() | OurOption():
                     self._set_value(name, value)
                 case Renamed(option):
                     self.translation.options[option] = value
@@ -411,9 +407,9 @@ class _Translator:
         """Translate the dropout of LoRA's adapters, which is 0.05 by default in TRL and always 0 in our own loop."""
         if not self.translation.options.get("use_peft") or "lora_dropout" in self.typed:
             return
-        is_in_file = "lora_dropout" in self.values
-        trl_default = OPTION_NAMES["lora_dropout"].default
-        dropout = self.values.get("lora_dropout", trl_default)
+        is_in_file = "lora_dropout" in self.remaining
+        trl_default = TRL_DEFAULTS_TO_TRANSLATE["lora_dropout"]
+        dropout = self.remaining.get("lora_dropout", trl_default)
         if self.typed.get("engine", self.translation.options.get("engine")) == TRL or not dropout:
             if not is_in_file:
                 self.translation.set_trl_default("lora_dropout", dropout)
@@ -426,10 +422,9 @@ class _Translator:
 
     def _set_trl_defaults(self) -> None:
         """Set each setting that the file does not contain to TRL's default, if the outcome of a run depends on it."""
-        for name, entry in TRL_SETTINGS.items():
-            replacing = {REPLACING_OPTIONS[name]} if name in REPLACING_OPTIONS else set()
-            if entry.gets_trl_default and not {name, *replacing} & {*self.translation.options, *self.typed}:
-                self.translation.set_trl_default(name, entry.default)
+        for name, default in TRL_DEFAULTS_OF_RUN.items():
+            if not {name, REPLACING_OPTIONS.get(name)} & {*self.translation.options, *self.typed}:
+                self.translation.set_trl_default(name, default)
 
     def _drop_unused(self) -> None:
         """Drop settings that nothing reads, such as use_bias_correction_kl without a KL term, which TRL ignores."""
@@ -440,17 +435,29 @@ class _Translator:
         for name, spec in SETTINGS.items():
             if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
                 return  # the unknown choice is refused later, when the configuration is made
-        while unused := dict(unused_options(changed_values(config, SETTINGS), SETTINGS)):
+        while True:  # without one setting, nothing may read another one
+            unused = dict(unused_options(changed_values(config, SETTINGS), SETTINGS))
+            unused = {name: reason for name, reason in unused.items() if name not in self.typed}
+            if not unused:
+                return  # a typed one is refused later
             for name, reason in unused.items():
                 config[name] = SETTINGS[name].default
-                if name in options:
-                    del options[name]
-                    if name in self.translation.trl_defaults:
-                        del self.translation.trl_defaults[name]
-                    else:
-                        self.translation.note(NoteKind.NO_EFFECT, name, f"nothing reads it with {reason}")
-            if not unused.keys() - self.typed.keys():
-                return
+                del options[name]
+                if name in self.translation.trl_defaults:
+                    del self.translation.trl_defaults[name]
+                else:
+                    self.translation.note(NoteKind.NO_EFFECT, name, f"nothing reads it with {reason}")
+
+
+def _switches_of(name: str) -> dict[str, Any]:
+    """Return the values of other options without which nothing reads a name of LoRA or vLLM; {} for any other name."""
+    if name.startswith("vllm_"):
+        switches: dict[str, Any] = {"use_vllm": True}
+    elif name.startswith("lora_") or name in ("use_rslora", "use_dora"):
+        switches = {"use_peft": True}
+    else:
+        return {}
+    return switches | (dict(ENGINE_OPTIONS[name].read_if) if name in ENGINE_OPTIONS else {})
 
 
 def _wrapped(heading: str, parts: Iterable[str], ending: str = "") -> list[str]:

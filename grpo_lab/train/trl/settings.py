@@ -1,8 +1,7 @@
 """The settings of a run on TRL: what TRL receives, which settings are refused, and a table of the differences.
 
-TRL receives the settings of three functions: `unchanged_settings`, `batch_settings_per_process` and
-`settings_in_updates`. All others are read by this package, on TRL as well, and keep their unit: `eval_steps`,
-`warmup_steps` and `logging_steps` count steps.
+TRL receives what `settings_for_trl` returns. All other settings are read by this package, on TRL as well, and keep
+their unit: `eval_steps`, `warmup_steps` and `logging_steps` count steps.
 """
 
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.processes import world_size
-from grpo_lab.train.trl.table import TRL_SETTINGS, Handling, Unit, loss_refusal, settings_counted_in, settings_handled
+from grpo_lab.train.trl.table import OUR_SETTINGS, Handling, Unit, loss_refusal, settings_counted_in, settings_handled
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     from grpo_lab.rollout.environments.environment import Environment
@@ -43,7 +42,7 @@ def check_settings(config: GRPOConfig, has_lora: bool = False) -> None:
     has_lora: Whether the run trains adapters instead of all parameters.
     """
     for name, spec in SETTINGS.items():
-        value, entry = getattr(config, name), TRL_SETTINGS[name]
+        value, entry = getattr(config, name), OUR_SETTINGS[name]
         if entry.handling is Handling.REFUSED and value != spec.default:
             raise InputError(name, value, f"leave it out with --engine trl: {entry.refusal}")
     if refusal := loss_refusal(config.loss_type):
@@ -78,10 +77,21 @@ def check_environment(config: GRPOConfig, environment: "Environment | None") -> 
         raise InputError("eval_steps", config.eval_steps, expected)
 
 
-def unchanged_settings(config: GRPOConfig) -> dict:
-    """Return the settings that TRL takes unchanged, without settings of losses that the chosen loss does not read."""
-    unused = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
-    return {name: getattr(config, name) for name in settings_handled(Handling.UNCHANGED) if name not in unused}
+def settings_for_trl(config: GRPOConfig) -> dict[str, Any]:
+    """Return the settings of TRL's GRPOConfig that follow from ours; settings that the loss does not read are left out.
+
+    config: Our configuration of the run, with a precision.
+    """
+    assert config.precision is not None  # `train` has set it
+    unread = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
+    settings = {name: getattr(config, name) for name in settings_handled(Handling.UNCHANGED) if name not in unread}
+    settings |= batch_settings_per_process(config) | settings_in_updates(config)
+    settings |= {flag: flag in PRECISION_FLAGS[config.precision] for flag in ("bf16", "fp16")}
+    settings["logging_steps"] = config.updates_per_step  # the metrics of each step
+    settings["sync_ref_model"] = config.ref_model_sync_steps is not None
+    if settings["sync_ref_model"]:
+        settings["ref_model_mixup_alpha"] = 1.0  # the reference becomes the policy
+    return settings
 
 
 def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
@@ -129,7 +139,7 @@ def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, di
         is dropped.
     """
     options, changed_settings = dict(options_of_file), {}
-    for name, entry in TRL_SETTINGS.items():
+    for name, entry in OUR_SETTINGS.items():
         default = SETTINGS[name].default
         if entry.drop_reason and name not in typed and options_of_file.get(name, default) != default:
             changed_settings[name] = Difference(options.pop(name), entry.drop_reason)

@@ -1,9 +1,9 @@
 """The correspondence between our settings and TRL's names, in one table: `TRL_TABLE`.
 
-First the kinds of entries, then the entries: `TRL_SETTINGS` for our settings, and the other parts for TRL's names that
-are no setting here. Three modules read the table: `file.py`, `settings.py` and docs/trl_table.py, which writes the page
-of all settings. A new setting needs a line in `TRL_SETTINGS`. This module does not import TRL; tests compare the table
-with the installed TRL, each field of whose GRPOConfig must have one entry.
+First the kinds of entries, then the entries: `OUR_SETTINGS`, and the other parts for TRL's names that are no setting
+here; then those of TRL's defaults that count here. Three modules read the table: `file.py`, `settings.py` and
+docs/trl_table.py, which writes the page of all settings. A new setting needs a line in `OUR_SETTINGS`. This module does
+not import TRL; tests compare the table with the installed TRL, each field of whose GRPOConfig must have one entry.
 """
 
 import enum
@@ -14,7 +14,7 @@ from grpo_lab.command_options import VLLM_OPTIONS
 from grpo_lab.config.lora import LORA_OPTIONS
 from grpo_lab.config.user_formulas import is_user_formula
 
-VERSION = "1.16"
+TRL_VERSION = "1.16"
 
 
 class Handling(enum.Enum):
@@ -33,15 +33,12 @@ class Unit(enum.Enum):
 
 
 @dataclass(frozen=True)
-class TrlSetting:
+class OurSetting:
     """A setting of this package: what `--engine trl` does with it, and what a file for TRL means by it.
 
     handling: What the engine does with it.
     unit: For a setting that counts steps, what it counts on TRL; None for any other setting.
     is_in_trl: Whether TRL's GRPOConfig has a setting with this name.
-    default: TRL's default, where reading a file for TRL needs it; None where it does not.
-    gets_trl_default: Whether a file for TRL without this setting gives the run TRL's default, since the outcome of a
-        run depends on it and the default here is another. Any other default enters a conversion.
     refusal: The reason why a value other than the default is refused.
     drop_reason: Why the training is the same without a refused setting, up to rounding, so that the setting is dropped
         if it comes from the file of a run; "" if it is not dropped.
@@ -51,21 +48,14 @@ class TrlSetting:
     handling: Handling
     unit: Unit | None = None
     is_in_trl: bool = True
-    default: Any = None
-    gets_trl_default: bool = False
     refusal: str = ""
     drop_reason: str = ""
     typed_instead: str = ""
 
 
 @dataclass(frozen=True)
-class CommandOption:
-    """An option of the command that is not a setting, under TRL's name.
-
-    default: TRL's default, where reading a file for TRL needs it; None where it does not.
-    """
-
-    default: Any = None
+class OurOption:
+    """An option of the command that is not a setting, under TRL's name."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +70,9 @@ class Converted:
     """A name of TRL that becomes part of another setting of this package.
 
     meaning: What becomes of it, for the page of all settings.
-    default: TRL's default, where reading a file for TRL needs it; None where it does not.
     """
 
     meaning: str
-    default: Any = None
 
 
 @dataclass(frozen=True)
@@ -123,27 +111,24 @@ class OtherVersion:
     successor: str | None
 
 
-Entry = TrlSetting | CommandOption | Renamed | Converted | Unsupported | NoEffect | DatasetName | OtherVersion
+Entry = OurSetting | OurOption | Renamed | Converted | Unsupported | NoEffect | DatasetName | OtherVersion
 
 
-def _unchanged(default: Any = None) -> TrlSetting:
-    return TrlSetting(Handling.UNCHANGED, default=default, gets_trl_default=default is not None)
+def _translated(**fields: Any) -> OurSetting:
+    return OurSetting(Handling.TRANSLATED, **fields)
 
 
-def _translated(**fields: Any) -> TrlSetting:
-    return TrlSetting(Handling.TRANSLATED, **fields)
+def _refused(refusal: str, drop_reason: str = "") -> OurSetting:
+    return OurSetting(Handling.REFUSED, is_in_trl=False, refusal=refusal, drop_reason=drop_reason)
 
 
-def _refused(refusal: str, drop_reason: str = "") -> TrlSetting:
-    return TrlSetting(Handling.REFUSED, is_in_trl=False, refusal=refusal, drop_reason=drop_reason)
-
-
+UNCHANGED = OurSetting(Handling.UNCHANGED)
 ONLY_IN_OUR_LOOP = "only our own loop has it"
 
 # The settings of this package.
-TRL_SETTINGS: dict[str, TrlSetting] = {
+OUR_SETTINGS: dict[str, OurSetting] = {
     "output_dir": _translated(),
-    "seed": _unchanged(default=42),
+    "seed": UNCHANGED,
     "max_steps": _translated(unit=Unit.UPDATES),
     "save_steps": _translated(unit=Unit.UPDATES),
     "save_total_limit": _translated(),
@@ -151,75 +136,73 @@ TRL_SETTINGS: dict[str, TrlSetting] = {
     "ignore_reward_changes": _translated(is_in_trl=False),
     "disable_tqdm": _translated(),
     "report_to": _translated(),
-    "logging_steps": _translated(unit=Unit.STEPS, default=10),
+    "logging_steps": _translated(unit=Unit.STEPS),
     "log_completions": _translated(),
     "log_kl": _refused("TRL has it with beta above 0", drop_reason="measured only with beta above 0"),
     "eval_steps": _translated(unit=Unit.STEPS),
     "num_generations_eval": _translated(),
     "per_device_eval_batch_size": _translated(),
-    "num_generations": _unchanged(default=8),
-    "generation_batch_size": _unchanged(),
-    "max_completion_length": _unchanged(default=512),
-    "temperature": _unchanged(),
-    "top_k": _unchanged(),
-    "top_p": _unchanged(),
-    "repetition_penalty": _unchanged(),
-    "max_tool_calling_iterations": _unchanged(),
+    "num_generations": UNCHANGED,
+    "generation_batch_size": UNCHANGED,
+    "max_completion_length": UNCHANGED,
+    "temperature": UNCHANGED,
+    "top_k": UNCHANGED,
+    "top_p": UNCHANGED,
+    "repetition_penalty": UNCHANGED,
+    "max_tool_calling_iterations": UNCHANGED,
     "tool_timeout": _refused(ONLY_IN_OUR_LOOP),
-    "reward_weights": _unchanged(),
+    "reward_weights": UNCHANGED,
     "advantage": _refused("TRL has that of the group"),
-    "scale_rewards": _unchanged(),
-    "mask_truncated_completions": _unchanged(),
-    "loss_type": _unchanged(),
-    "importance_sampling_level": _unchanged(),
-    "epsilon": _unchanged(),
-    "epsilon_high": _unchanged(),
-    "delta": _unchanged(),
-    "sapo_temperature_pos": _unchanged(),
-    "sapo_temperature_neg": _unchanged(),
-    "vespo_k_pos": _unchanged(),
-    "vespo_lambda_pos": _unchanged(),
-    "vespo_k_neg": _unchanged(),
-    "vespo_lambda_neg": _unchanged(),
-    "beta": _unchanged(),
+    "scale_rewards": UNCHANGED,
+    "mask_truncated_completions": UNCHANGED,
+    "loss_type": UNCHANGED,
+    "importance_sampling_level": UNCHANGED,
+    "epsilon": UNCHANGED,
+    "epsilon_high": UNCHANGED,
+    "delta": UNCHANGED,
+    "sapo_temperature_pos": UNCHANGED,
+    "sapo_temperature_neg": UNCHANGED,
+    "vespo_k_pos": UNCHANGED,
+    "vespo_lambda_pos": UNCHANGED,
+    "vespo_k_neg": UNCHANGED,
+    "vespo_lambda_neg": UNCHANGED,
+    "beta": UNCHANGED,
     "kl_estimator": _refused("TRL has k3 alone"),
-    "use_bias_correction_kl": _unchanged(default=True),
-    "entropy_coef": _unchanged(),
-    "ref_model_sync_steps": _translated(unit=Unit.UPDATES, default=512),
+    "use_bias_correction_kl": UNCHANGED,
+    "entropy_coef": UNCHANGED,
+    "ref_model_sync_steps": _translated(unit=Unit.UPDATES),
     "ref_model_device": _refused(ONLY_IN_OUR_LOOP),
-    "learning_rate": _unchanged(default=1e-6),
-    "lr_scheduler_type": _translated(default="linear", gets_trl_default=True),
-    "warmup_steps": _translated(unit=Unit.STEPS, default=0, gets_trl_default=True),
-    "weight_decay": _unchanged(),
-    "adam_beta1": _unchanged(),
-    "adam_beta2": _unchanged(),
-    "max_grad_norm": _unchanged(),
-    "num_iterations": _unchanged(),
-    "per_device_train_batch_size": _translated(default=8),
-    "gradient_accumulation_steps": _unchanged(),
-    "gradient_checkpointing": _unchanged(),
+    "learning_rate": UNCHANGED,
+    "lr_scheduler_type": _translated(),
+    "warmup_steps": _translated(unit=Unit.STEPS),
+    "weight_decay": UNCHANGED,
+    "adam_beta1": UNCHANGED,
+    "adam_beta2": UNCHANGED,
+    "max_grad_norm": UNCHANGED,
+    "num_iterations": UNCHANGED,
+    "per_device_train_batch_size": _translated(),
+    "gradient_accumulation_steps": UNCHANGED,
+    "gradient_checkpointing": UNCHANGED,
     "precision": _translated(is_in_trl=False),
     "bf16": _translated(),
     "fp16": _translated(),
     "max_nonfinite_steps": _refused(ONLY_IN_OUR_LOOP, drop_reason="updates that are not finite go on"),
 }
 
-# Names of options of the command that are not settings. The options of vLLM need --engine trl.
-OPTION_NAMES: dict[str, CommandOption] = {
-    **dict.fromkeys(("use_peft", *LORA_OPTIONS, "use_vllm", *VLLM_OPTIONS), CommandOption()),
-    **dict.fromkeys(("dataset_config", "dataset_test_split"), CommandOption()),
-    "lora_dropout": CommandOption(default=0.05),
-}
+# Options of the command that are not settings and have TRL's names. The options of vLLM need --engine trl.
+OUR_OPTIONS: dict[str, OurOption] = dict.fromkeys(
+    ("use_peft", *LORA_OPTIONS, "use_vllm", *VLLM_OPTIONS, "dataset_config", "dataset_test_split"), OurOption()
+)
 
 # Names for which this package has other settings or options.
 RENAMED_NAMES = {"model_name_or_path": Renamed("model")}
 CONVERTED_NAMES = {
-    "num_train_epochs": Converted("counted into max_steps", default=3.0),
+    "num_train_epochs": Converted("counted into max_steps"),
     "steps_per_generation": Converted("counted into generation_batch_size"),
     "eval_strategy": Converted("eval_steps is enough"),
     "save_strategy": Converted("no: save_steps 0"),
     "sync_ref_model": Converted("ref_model_sync_steps is enough"),
-    "ref_model_mixup_alpha": Converted("1: the reference becomes the policy", default=0.6),
+    "ref_model_mixup_alpha": Converted("1: the reference becomes the policy"),
 }
 
 # Names that this package lacks although the outcome of a run depends on them.
@@ -259,7 +242,7 @@ UNSUPPORTED_NAMES: dict[str, Unsupported] = {
 }
 
 # Names on which the outcome of a run here does not depend, grouped by the reason.
-NAMES_BY_REASON: dict[str, tuple[str, ...]] = {
+NO_EFFECT_REASONS: dict[str, tuple[str, ...]] = {
     "metrics are written at every step, report_to says where else": (
         "logging_strategy", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter", "log_level",
         "include_num_input_tokens_seen", "log_level_replica", "run_name", "project", "trackio_space_id",
@@ -308,7 +291,7 @@ NAMES_BY_REASON: dict[str, tuple[str, ...]] = {
         "dataset_train_split", "dataset_streaming", "ignore_bias_buffers",
     ),
 }  # fmt: skip
-NO_EFFECT_NAMES = {name: NoEffect(reason) for reason, names in NAMES_BY_REASON.items() for name in names}
+NO_EFFECT_NAMES = {name: NoEffect(reason) for reason, names in NO_EFFECT_REASONS.items() for name in names}
 
 DATASET_NAMES = {"dataset_name": DatasetName(), "datasets": DatasetName()}
 
@@ -347,8 +330,8 @@ OTHER_VERSIONS: dict[str, OtherVersion] = {
 
 # All names. A name stands in one of the parts only.
 TABLE_PARTS: tuple[dict[str, Any], ...] = (
-    TRL_SETTINGS,
-    OPTION_NAMES,
+    OUR_SETTINGS,
+    OUR_OPTIONS,
     RENAMED_NAMES,
     CONVERTED_NAMES,
     UNSUPPORTED_NAMES,
@@ -358,18 +341,39 @@ TABLE_PARTS: tuple[dict[str, Any], ...] = (
 )
 TRL_TABLE: dict[str, Entry] = {name: entry for part in TABLE_PARTS for name, entry in part.items()}
 
+# TRL's defaults for names that a file for TRL does not contain. The outcome of a run depends on the first ones, and the
+# defaults here are others, so the run gets TRL's.
+TRL_DEFAULTS_OF_RUN: dict[str, Any] = {
+    "seed": 42,
+    "num_generations": 8,
+    "max_completion_length": 512,
+    "use_bias_correction_kl": True,
+    "learning_rate": 1e-6,
+    "lr_scheduler_type": "linear",
+    "warmup_steps": 0,
+}
+# The others are what `file.py` translates in place of a value in the file.
+TRL_DEFAULTS_TO_TRANSLATE: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "num_train_epochs": 3.0,
+    "logging_steps": 10,
+    "ref_model_sync_steps": 512,
+    "ref_model_mixup_alpha": 0.6,
+    "lora_dropout": 0.05,
+}
+
 # The losses of this package that TRL has, by name. `--engine trl` refuses any other one.
 LOSSES_IN_TRL = frozenset({"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"})
 
 
 def settings_handled(handling: Handling) -> tuple[str, ...]:
     """Return the names of the settings with which `--engine trl` does this."""
-    return tuple(name for name, entry in TRL_SETTINGS.items() if entry.handling is handling)
+    return tuple(name for name, entry in OUR_SETTINGS.items() if entry.handling is handling)
 
 
 def settings_counted_in(unit: Unit) -> tuple[str, ...]:
     """Return the names of the settings that count steps here and this unit on TRL."""
-    return tuple(name for name, entry in TRL_SETTINGS.items() if entry.unit is unit)
+    return tuple(name for name, entry in OUR_SETTINGS.items() if entry.unit is unit)
 
 
 def loss_refusal(loss_type: str) -> str | None:
@@ -377,12 +381,3 @@ def loss_refusal(loss_type: str) -> str | None:
     if is_user_formula(loss_type):
         return ONLY_IN_OUR_LOOP
     return None if loss_type in LOSSES_IN_TRL else "TRL has no such loss"
-
-
-def switch_of(name: str) -> str | None:
-    """Return the option without which nothing reads a name of LoRA or of vLLM; None for any other name."""
-    if name.startswith("vllm_"):
-        return "use_vllm"
-    if name.startswith("lora_") or name in ("use_rslora", "use_dora"):
-        return "use_peft"
-    return None

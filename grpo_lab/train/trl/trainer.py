@@ -28,12 +28,7 @@ from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefi
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import encode_prompt
 from grpo_lab.tasks import Rows
-from grpo_lab.train.trl.settings import (
-    PRECISION_FLAGS,
-    batch_settings_per_process,
-    settings_in_updates,
-    unchanged_settings,
-)
+from grpo_lab.train.trl.settings import settings_for_trl
 from grpo_lab.trainer.run.checkpoint import UNFINISHED
 from grpo_lab.trainer.run.folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -149,23 +144,14 @@ def trl_config(
             holds all parameters.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
-    assert config.precision is not None  # `train` has set it
-    flags = PRECISION_FLAGS[config.precision]
-    syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
-    settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)
-    settings |= vllm or {}
-    if syncs_reference:
-        settings["ref_model_mixup_alpha"] = 1.0
+    settings = settings_for_trl(config) | (vllm or {})
+    has_folder = config.output_dir is not None
     if sharded_classes:
         # Only the first process has the policy's weights (`load_in_first_process`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(sharded_classes), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return TrlArguments(
         **settings,
-        logging_steps=config.updates_per_step,  # the metrics of each step
-        bf16="bf16" in flags,
-        fp16="fp16" in flags,
-        sync_ref_model=syncs_reference,
         # TRL needs a folder even if nothing is written.
         output_dir=str(unfinished_checkpoints(output_path(config))) if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step

@@ -18,7 +18,7 @@ from grpo_lab.train.engines import OurEngine, make_engine
 from grpo_lab.train.plan import with_epochs_as_steps
 from grpo_lab.train.trl import file as trl_file
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
-from grpo_lab.train.trl.table import VERSION
+from grpo_lab.train.trl.table import TRL_VERSION
 from tests.parity.engines import require_engine
 from tests.support.trl_differences import MEANINGS
 
@@ -206,7 +206,7 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
     (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     assert train_command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
-    assert shown.out.startswith(f"trl.yaml, read as TRL {VERSION} reads it:\n  taken ")
+    assert shown.out.startswith(f"trl.yaml, read as TRL {TRL_VERSION} reads it:\n  taken ")
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
@@ -293,6 +293,15 @@ def test_a_name_that_was_read_has_no_note_that_nothing_reads_it():
         "ref_model_mixup_alpha": "it is the same here, or nothing reads it"
     }
     assert {"eval_strategy", "save_strategy", "sync_ref_model"} <= result.notes_by_kind[NoteKind.OTHER_MEANING].keys()
+
+
+def test_a_mixture_of_data_sets_in_a_file_is_refused_as_a_data_set_is_unless_the_task_is_typed():
+    mixture = {"datasets": [{"path": "org/set"}], "num_generations": 4}
+    refused = translate(mixture, OPTION_NAMES, {})
+    assert refused.refused_names == ["datasets"]
+    assert "type --task OWNER/NAME" in refused.notes_by_kind[NoteKind.UNSUPPORTED]["datasets"]
+    replaced = translate(mixture, OPTION_NAMES, {"task": "sums"})
+    assert not replaced.refused_names and replaced.notes_by_kind[NoteKind.NO_EFFECT]["datasets"] == "task was typed"
 
 
 def test_a_default_that_nothing_reads_has_no_note():

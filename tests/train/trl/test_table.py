@@ -15,17 +15,17 @@ from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file, chec
 from grpo_lab.train.trl.table import (
     LOSSES_IN_TRL,
     ONLY_IN_OUR_LOOP,
+    OUR_SETTINGS,
     TABLE_PARTS,
-    TRL_SETTINGS,
     TRL_TABLE,
     UNSUPPORTED_NAMES,
-    CommandOption,
     Converted,
     Handling,
     NoEffect,
     OtherVersion,
+    OurOption,
+    OurSetting,
     Renamed,
-    TrlSetting,
     Unit,
     loss_refusal,
     settings_counted_in,
@@ -55,32 +55,29 @@ def unclassified(settings, table) -> str:
 
 
 def test_every_setting_has_a_line_in_the_table():
-    problems = unclassified(SETTINGS.keys(), TRL_SETTINGS.keys())
+    problems = unclassified(SETTINGS.keys(), OUR_SETTINGS.keys())
     assert not problems, problems
 
 
 def test_a_setting_that_nobody_classified_is_named():
-    problems = unclassified({*SETTINGS, "my_width"}, TRL_SETTINGS.keys())
+    problems = unclassified({*SETTINGS, "my_width"}, OUR_SETTINGS.keys())
     assert problems == f"{TABLE_FILE} does not say what --engine trl does with my_width: add a line."
-    assert "remove them" in unclassified(SETTINGS.keys() - {"seed"}, TRL_SETTINGS.keys())
+    assert "remove them" in unclassified(SETTINGS.keys() - {"seed"}, OUR_SETTINGS.keys())
 
 
 def test_a_line_says_what_its_handling_needs():
-    for name, entry in TRL_SETTINGS.items():
+    for name, entry in OUR_SETTINGS.items():
         assert bool(entry.refusal) == (entry.handling is Handling.REFUSED), name
         assert not entry.drop_reason or entry.refusal, name
         assert entry.unit is None or entry.handling is Handling.TRANSLATED, name
         assert entry.is_in_trl or entry.handling is not Handling.UNCHANGED, name
-        assert entry.gets_trl_default <= (entry.default is not None), name
 
 
 def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
-    assert {name for name, entry in TRL_SETTINGS.items() if entry.is_in_trl} == SETTINGS.keys() & trl_fields.keys()
-    for name, entry in TRL_SETTINGS.items():
-        if entry.default is not None:
-            assert trl_fields[name].default == entry.default, name
-        if entry.gets_trl_default:
-            assert entry.default != SETTINGS[name].default, f"{name}: the default here is TRL's, and needs no line"
+    assert {name for name, entry in OUR_SETTINGS.items() if entry.is_in_trl} == SETTINGS.keys() & trl_fields.keys()
+    for name, default in table.TRL_DEFAULTS_OF_RUN.items():
+        assert trl_fields[name].default == default, name
+        assert SETTINGS[name].default != default, f"{name}: the default here is TRL's, and needs no line"
 
 
 @pytest.fixture
@@ -92,11 +89,11 @@ def script_fields():
 
 def test_every_name_of_trl_has_exactly_one_entry(trl_fields, script_fields):
     assert sum(map(len, TABLE_PARTS)) == len(TRL_TABLE), "a name stands in two parts"
-    assert sum(map(len, table.NAMES_BY_REASON.values())) == len(table.NO_EFFECT_NAMES), "a name has two reasons"
+    assert sum(map(len, table.NO_EFFECT_REASONS.values())) == len(table.NO_EFFECT_NAMES), "a name has two reasons"
     names_of_trl = trl_fields.keys() | script_fields.keys()
     assert names_of_trl <= TRL_TABLE.keys() - table.OTHER_VERSIONS.keys(), "a name of another version has come back"
     known = names_of_trl | {"reward_model_name_or_path", "env", "datasets"}
-    ours = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
+    ours = {name for name, entry in OUR_SETTINGS.items() if not entry.is_in_trl}
     assert TRL_TABLE.keys() - table.OTHER_VERSIONS.keys() - ours <= known
     assert {entry.successor for entry in table.OTHER_VERSIONS.values()} - {None} <= known
 
@@ -107,9 +104,9 @@ def test_the_entry_of_an_option_of_the_command_is_an_option():
     options = option_actions(train_parser())
     for name, entry in TRL_TABLE.items():
         if name in options:
-            assert type(entry) is otherwise.get(name, TrlSetting if name in SETTINGS else CommandOption), name
+            assert type(entry) is otherwise.get(name, OurSetting if name in SETTINGS else OurOption), name
         else:
-            assert not isinstance(entry, CommandOption), name
+            assert not isinstance(entry, OurOption), name
         assert not isinstance(entry, Renamed) or entry.option in options, name
 
 
@@ -118,9 +115,8 @@ def test_neutral_values_and_defaults_are_trls(trl_fields, script_fields):
     for name, entry in UNSUPPORTED_NAMES.items():
         if name in trl_fields:
             assert trl_fields[name].default in (None, *entry.neutral_values), name
-    for name, entry in (table.CONVERTED_NAMES | table.OPTION_NAMES).items():
-        if entry.default is not None:
-            assert all_fields[name].default == entry.default, name
+    for name, default in table.TRL_DEFAULTS_TO_TRANSLATE.items():
+        assert all_fields[name].default == default, name
 
 
 def test_a_setting_that_counts_steps_has_a_unit_and_is_converted_from_updates():
@@ -149,7 +145,7 @@ def test_a_refused_setting_in_the_file_of_a_run_is_dropped_if_the_training_is_th
     changed = {"log_kl": True, "max_nonfinite_steps": 7, "tool_timeout": 5.0}
     settings, dropped = adapt_settings_of_file(changed, {})
     assert settings == {"tool_timeout": 5.0} and dropped.keys() == {"log_kl", "max_nonfinite_steps"}
-    assert dropped["max_nonfinite_steps"] == Difference(7, TRL_SETTINGS["max_nonfinite_steps"].drop_reason)
+    assert dropped["max_nonfinite_steps"] == Difference(7, OUR_SETTINGS["max_nonfinite_steps"].drop_reason)
     assert adapt_settings_of_file(changed, changed) == (changed, {}), "what was typed stays, and is refused"
     assert {*changed} <= {*settings_handled(Handling.REFUSED)}
 
