@@ -128,7 +128,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "cli")
+TRAIN = ("processes", "trl", "options", "engines", "plan", "checks", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 
