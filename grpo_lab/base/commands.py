@@ -20,6 +20,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from grpo_lab import __version__
 from grpo_lab.base.checks import InputError
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141
@@ -210,8 +211,6 @@ def command_name(module: str) -> str:
 
 def version_line() -> str:
     """Return the versions of this package, torch, transformers and Python, without importing torch."""
-    from grpo_lab import __version__
-
     packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
     return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
 
