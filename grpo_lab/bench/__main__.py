@@ -27,9 +27,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputPackageError("against", args.against, f"{args.against} is not installed; pip install trl==1.16.0")
     from grpo_lab.bench import measure
     from grpo_lab.models import pick_device
-    from grpo_lab.models.folders import base_model_folder
+    from grpo_lab.models.folders import find_model
 
-    base_model_folder(args.model, pick_device(args.device).type)
+    find_model(args.model, pick_device(args.device).type)
     setup = Setup(args.model, args.precision, args.device, args.steps, threads=1 if on_cpu else None)
     in_process = partial(run_in_process, threads=setup.threads)
     record = {"machine": describe_machine(args.device)}

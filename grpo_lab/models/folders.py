@@ -1,8 +1,8 @@
-"""Find the folder of a model by its name, and learn from its files what the model is, without loading its weights.
+"""Find the files of a model by its name, check them, and learn from them what the model is before it is loaded.
 
-The folder is that of the shipped model, one in the caches of two hubs, or a download (`find_folder`). An adapter has a
-base model, whose folder is found as well. The files say what a folder lacks (`missing_or_damaged`), how large its model
-is (`count_parameters`), and whether that is the shipped one (`is_bundled_model`).
+`find_model` finds the folder of the shipped model, one in the caches of two hubs, or a download, and for an adapter the
+folder of its base model. It reads the files of the folder once, and returns what they say about the model as one value,
+`ModelFiles`. A folder that transformers could not load, or whose weights cannot be trained, is refused.
 """
 
 import contextlib
@@ -10,8 +10,9 @@ import json
 import math
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import huggingface_hub
 import torch
@@ -29,9 +30,90 @@ QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED_NAMES = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
+# The files that transformers reads besides weights and vocabulary. It may ignore a truncated one without an error.
+SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+# Files in which some programs describe the quantisation, outside of config.json.
+QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 # Entries of config.json that a model trained from the bundled one has in common with it.
 IDENTITY_KEYS = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model on this machine, and what they say about it. `find_model` makes this value.
+
+    name: The name by which the model was found, as `load_policy` takes it.
+    folder: The folder of the whole model.
+    adapter: The folder of the LoRA adapter to merge into the model; None if there is none.
+    reason: Why the name stands for this model, as a short phrase to print.
+    weight_files: The safetensors files that hold the weights of the whole model.
+    num_parameters: The number of parameters of the whole model, by the headers of these files.
+    """
+
+    name: str
+    folder: Path
+    adapter: Path | None
+    reason: str
+    weight_files: tuple[Path, ...]
+    num_parameters: int
+
+    @property
+    def is_bundled(self) -> bool:
+        """True for the tiny model that ships with the package, and for a model that was trained from it.
+
+        A model that was trained from it has its shape and its vocabulary.
+        """
+        return self.folder == TINY or all(read(self.folder) == read(TINY) for read in (_shape, _vocabulary))
+
+
+def find_model(name: str | os.PathLike | ModelFiles, device_type: str | None = None) -> ModelFiles:
+    """Find the files of a model and check them; download the model if the name is a hub id that is in no cache.
+
+    Args:
+        name: The name as `load_policy` takes it. The files of a model that were found before are returned as they are.
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`. On
+            "cuda", the name "auto" never stands for the tiny model.
+
+    Raises:
+        InputError: with a remedy, if there is no such model, if its folder lacks a file, or if a file is damaged or
+            holds quantised weights.
+        ConnectionError: if the model could not be downloaded.
+    """
+    if isinstance(name, ModelFiles):
+        return name
+    folder, reason = find_folder(name, device_type)
+    adapter = None
+    if (folder / ADAPTER_CONFIG_FILE).is_file():
+        adapter, folder = folder, _base_folder(folder, base_model_name(folder))
+        reason = f"the model to which the adapter in {short_path(adapter)} belongs"
+    elif problem_of_files := missing_or_damaged(folder):
+        advice = (
+            "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
+        )
+        problem = f"is {os.fspath(name)!r}, that is {short_path(folder)}, which {problem_of_files}"
+        raise InputFileError("name", os.fspath(name), advice, problem=problem)
+    _check_text_files(folder)
+    weight_files = tuple(folder / file_name for file_name in sorted(_weight_file_names(folder)))
+    tensors = [tensor for file in weight_files for tensor in _tensors_in(file)]
+    if method := _quantisation_method(folder, tensors):
+        remedy = "take the model that it was made from, since quantised weights cannot be trained"
+        raise unusable_folder(folder, f"whose weights are quantised ({method})", remedy)
+    num_parameters = sum(math.prod(tensor.shape) for tensor in tensors)
+    return ModelFiles(os.fspath(name), folder, adapter, reason, weight_files, num_parameters)
+
+
+def count_parameters(name: str | os.PathLike | ModelFiles, device_type: str | None = None) -> int:
+    """Count the parameters of a model without loading its weights; the arguments are those of `find_model`."""
+    return find_model(name, device_type).num_parameters
+
+
+def is_bundled_model(name: str | os.PathLike | ModelFiles, device_type: str | None = None) -> bool:
+    """Return True for the tiny model that ships with the package, and for a model that was trained from it.
+
+    The arguments are those of `find_model`.
+    """
+    return find_model(name, device_type).is_bundled
 
 
 class NamedFolder(NamedTuple):
@@ -41,26 +123,8 @@ class NamedFolder(NamedTuple):
     reason: str  # why the name stands for this folder, as a short phrase to print
 
 
-class ModelFolders(NamedTuple):
-    """The folder of a whole model, and that of the LoRA adapter to merge into it, if there is one."""
-
-    model: Path
-    adapter: Path | None
-    reason: str  # why the name stands for the model, as a short phrase to print
-
-
 def find_folder(name: str | os.PathLike, device_type: str | None = None) -> NamedFolder:
-    """Find the folder that a name stands for; download the model if the name is a hub id that is in no cache.
-
-    Args:
-        name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`. On
-            "cuda", the name "auto" never stands for the tiny model.
-
-    Raises:
-        InputError: with a remedy, if there is no such model.
-        ConnectionError: if the model could not be downloaded.
-    """
+    """Find the folder that a name stands for, as `find_model` does, without checking the files in it."""
     text = os.fspath(name)
     if text == "auto":
         return _auto_folder(on_gpu=device_type == "cuda" if device_type else torch.cuda.is_available())
@@ -80,37 +144,6 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> Name
         problem = f"is {text!r}, and there is no such folder in {short_path(folder.parent.absolute())}"
         raise InputError("name", text, expected, problem=problem)
     return NamedFolder(_download(text), "downloaded from the Hugging Face hub")
-
-
-def base_model_folder(name: str | os.PathLike, device_type: str | None = None) -> Path:
-    """Return the folder of a whole model; for the name of a LoRA adapter, that of its base model.
-
-    The arguments and the errors are those of `model_and_adapter_folders`.
-    """
-    return model_and_adapter_folders(name, device_type).model
-
-
-def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None = None) -> ModelFolders:
-    """Find the folder of a whole model, and the folder of the LoRA adapter if `name` is that of an adapter.
-
-    Args:
-        name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`.
-
-    Raises:
-        InputError: if the folder lacks a file that a model needs.
-    """
-    folder, reason = find_folder(name, device_type)
-    if (folder / ADAPTER_CONFIG_FILE).is_file():
-        model = _base_folder(folder, base_model_name(folder))
-        return ModelFolders(model, folder, f"the model to which the adapter in {short_path(folder)} belongs")
-    if problem_of_files := missing_or_damaged(folder):
-        advice = (
-            "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
-        )
-        problem = f"is {os.fspath(name)!r}, that is {short_path(folder)}, which {problem_of_files}"
-        raise InputFileError("name", os.fspath(name), advice, problem=problem)
-    return ModelFolders(folder, None, reason)
 
 
 def _base_folder(adapter: Path, base: str) -> Path:
@@ -196,74 +229,83 @@ def missing_or_damaged(folder: Path) -> str | None:
     """Return what keeps a folder from holding a model, such as "has no config.json"; None if nothing does."""
     tokenizers = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
     tokenizer = next((name for name in tokenizers if (folder / name).is_file()), tokenizers[0])
-    weight_files = _weight_files(folder)
-    needed = ["config.json", tokenizer, *sorted(weight_files or ())]
+    weight_file_names = _weight_file_names(folder)
+    needed = ["config.json", tokenizer, *sorted(weight_file_names)]
     if missing := next((name for name in needed if not (folder / name).is_file()), None):
         return f"has no {missing}"
-    return f"has a damaged {WEIGHTS_INDEX_FILE}" if weight_files is None else None
+    return None if weight_file_names else f"has a damaged {WEIGHTS_INDEX_FILE}"
 
 
-def _weight_files(folder: Path) -> set[str] | None:
-    """Return the names of the files that hold the weights; None if their index is damaged."""
+def _weight_file_names(folder: Path) -> set[str]:
+    """Return the names of the files that hold the weights; none if their index is damaged."""
     index = folder / WEIGHTS_INDEX_FILE
-    if index.is_file():
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            names = {Path(file_name).as_posix() for file_name in weight_map.values()}
-            if names:
-                return names
-        return None
-    return {"model.safetensors"}
+    if not index.is_file():
+        return {"model.safetensors"}
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {Path(file_name).as_posix() for file_name in weight_map.values()}
+    return set()
 
 
-def count_parameters(name: str | os.PathLike, device_type: str | None = None) -> int:
-    """Count the parameters of a model from the headers of its weight files, without loading the weights.
-
-    Args:
-        name: The name as `load_policy` takes it.
-        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `load_policy`.
-
-    Raises:
-        InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
-    """
-    return parameters_in(base_model_folder(name, device_type))
-
-
-def parameters_in(folder: Path) -> int:
-    """Count the parameters of the model in a folder, as `count_parameters` does."""
-    num_parameters = 0
-    weight_files = _weight_files(folder)
-    if weight_files is None:
-        problem = f"is {short_path(folder)}, which has a damaged {WEIGHTS_INDEX_FILE}"
-        raise InputError("name", folder, "download it again", problem=problem)
-    for file in (folder / file_name for file_name in weight_files):
-        try:
-            with safe_open(file, "np") as opened:
-                tensor_names = opened.keys()
-                num_parameters += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in tensor_names)
-        except SafetensorError as error:
-            problem = f"has {short_path(file)}, which is not a safetensors file, or is damaged"
-            raise InputError("name", file, "download it again", problem=problem) from error
-    return num_parameters
+def _check_text_files(folder: Path) -> None:
+    """Raise InputError if a settings file is damaged, or if any file is only a pointer of Git LFS."""
+    for name in SETTINGS_FILES:
+        if (folder / name).is_file() and not isinstance(_json_in(folder / name), dict):
+            raise unusable_folder(folder, f"whose {name} is damaged", "download it again")
+    for file in sorted(folder.glob("*")):
+        is_short_file = file.is_file() and file.stat().st_size <= 1024
+        if is_short_file and file.read_bytes().startswith(b"version https://git-lfs"):
+            problem = f"whose {file.name} is a pointer of Git LFS"
+            raise unusable_folder(folder, problem, "`git lfs pull` fetches the file itself")
 
 
-def is_bundled_model(name: str | os.PathLike, device_type: str | None = None) -> bool:
-    """Return True for the tiny model that ships with the package, and for a model that was trained from it.
+class StoredTensor(NamedTuple):
+    """A tensor in a weight file, by the header of the file."""
 
-    A model that was trained from it has its shape and its vocabulary. The arguments and the errors are those of
-    `model_and_adapter_folders`.
-    """
-    folder = base_model_folder(name, device_type)
-    return folder == TINY or all(read(folder) == read(TINY) for read in (_shape, _vocabulary))
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # name of the type in safetensors, such as "BF16"
 
 
-def _shape(folder: Path) -> list | None:
-    """Return the values of `IDENTITY_KEYS` of the model in a folder; None if its config.json is no JSON object."""
+def _tensors_in(file: Path) -> list[StoredTensor]:
+    """Return the tensors in a weight file, read from its header."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return [config.get(key) for key in IDENTITY_KEYS]
-    except (OSError, ValueError, AttributeError):
+        with safe_open(file, "np") as opened:
+            names = opened.keys()
+            slices = {name: opened.get_slice(name) for name in names}
+            return [StoredTensor(name, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()]
+    except SafetensorError as error:
+        problem = f"whose {file.name} is not a safetensors file, or is damaged"
+        raise unusable_folder(file.parent, problem, "download it again") from error
+
+
+def _quantisation_method(folder: Path, tensors: list[StoredTensor]) -> str | None:
+    """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
+    entry = _quantisation_entry(_json_in(folder / "config.json"))
+    entry = entry or next(filter(None, (_json_in(folder / name) for name in QUANTISATION_FILES)), None)
+    if entry:
+        settings = entry if isinstance(entry, dict) else {}
+        method = settings.get("quant_method") or settings.get("method")
+        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
+        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
+    # Masks and other constants, which some models store as bytes, are not weights.
+    dtypes = sorted({tensor.dtype for tensor in tensors if tensor.name.endswith("weight")})
+    return next((f"stored as {dtype}" for dtype in dtypes if re.match("[FIU][48]", dtype)), None)
+
+
+def _quantisation_entry(config: Any) -> Any:
+    """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
+    if not isinstance(config, dict):
         return None
+    names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
+    top_level_entry = next(filter(None, map(config.get, names)), None)
+    return top_level_entry or next(filter(None, map(_quantisation_entry, config.values())), None)
+
+
+def _shape(folder: Path) -> list:
+    """Return the values of `IDENTITY_KEYS` of the model in a folder."""
+    config = _json_in(folder / "config.json")
+    return [config.get(key) for key in IDENTITY_KEYS]
 
 
 def _vocabulary(folder: Path) -> dict | None:
@@ -271,7 +313,19 @@ def _vocabulary(folder: Path) -> dict | None:
 
     Of a large model the file has some ten megabytes.
     """
+    with contextlib.suppress(KeyError, TypeError):
+        return _json_in(folder / "tokenizer.json")["model"]["vocab"]
+    return None
+
+
+def _json_in(file: Path) -> Any:
+    """Return the content of a JSON file; None if the file is missing or damaged."""
     try:
-        return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
+
+
+def unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:
+    """Return the error that the folder of a model has a problem, such as "whose config.json is damaged"."""
+    return InputError("name", folder, advice, problem=f"is {short_path(folder)}, {problem}")

@@ -1,4 +1,4 @@
-"""Load a policy on a device, or its configuration and tokenizer alone, from the folder of the model.
+"""Load a policy on a device, or its configuration and tokenizer alone, from the files that `find_model` finds.
 
 `load_policy` also prints its choices: folder, device and precision (`pick_device`, `describe_device`). Weights are read
 from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
@@ -7,16 +7,13 @@ A command that checks a run before it loads the weights takes the configuration 
 """
 
 import contextlib
-import json
 import os
 import platform
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -35,16 +32,16 @@ from grpo_lab.base.process_state import keep_freed_memory
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision, set_origin
 from grpo_lab.models.adapters import merge_adapter
-from grpo_lab.models.folders import HUB_ID_PATTERN, base_model_folder, model_and_adapter_folders, parameters_in
+from grpo_lab.models.folders import HUB_ID_PATTERN, ModelFiles, find_model, unusable_folder
 from grpo_lab.models.selfcheck import ensure_checked
 
-# The files that transformers reads besides weights and vocabulary. It may ignore a truncated one without an error.
-SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 SMALL_WEIGHT_BYTES = 256 * 2**20  # weight files below this size are loaded without a progress bar
 
 
 def load_policy(
-    name: str | os.PathLike = "auto", device: str | torch.device | None = None, precision: str | None = None
+    name: str | os.PathLike | ModelFiles = "auto",
+    device: str | torch.device | None = None,
+    precision: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
@@ -60,6 +57,7 @@ def load_policy(
               it is in neither.
             - The folder of a model, or of a LoRA adapter. An adapter is merged into its base model, which has to be on
               this machine.
+            - The files of a model, as `find_model` returns them.
         device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
         precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master"
             and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None takes "bf16" on a GPU
@@ -79,23 +77,23 @@ def load_policy(
     chosen_device = pick_device(device)
     if precision is not None:
         check_choice("precision", precision, PRECISIONS)
-    folder, adapter, reason = model_and_adapter_folders(name, chosen_device.type)
-    # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
-    load_component(AutoConfig, folder)
-    tokenizer = load_padding_tokenizer(folder)
-    chosen_precision = pick_precision(chosen_device, _parameters_in(folder), precision)
-    model = _load_model(folder, chosen_precision.weights, chosen_device)
+    files = find_model(name, chosen_device.type)
+    # The configuration is loaded first: the tokenizer reads it as well, and would be reported as damaged in its place.
+    load_component(AutoConfig, files)
+    tokenizer = load_padding_tokenizer(files)
+    chosen_precision = pick_precision(chosen_device, files.num_parameters, precision)
+    model = _load_model(files, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
-    is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
-    set_origin(model, precision=chosen_precision.name, name=str(name) if is_hub_id else str(folder.absolute()))
+    is_hub_id = HUB_ID_PATTERN.fullmatch(files.name) and not Path(files.name).is_dir()
+    set_origin(model, precision=chosen_precision.name, name=files.name if is_hub_id else str(files.folder.absolute()))
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
-        raise _unusable_folder(folder, problem, "they do not belong together")
-    print(f"policy: {short_path(folder)} ({reason})")
-    if adapter is not None:
-        merge_adapter(model, adapter)
-        print(f"policy: the adapter in {short_path(adapter)} is merged into its weights")
+        raise unusable_folder(files.folder, problem, "they do not belong together")
+    print(f"policy: {short_path(files.folder)} ({files.reason})")
+    if files.adapter is not None:
+        merge_adapter(model, files.adapter)
+        print(f"policy: the adapter in {short_path(files.adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {chosen_precision}, on {describe_device(chosen_device)}")
     if warning := bf16_warning(chosen_device, chosen_precision):
@@ -111,16 +109,11 @@ class ModelWithoutWeights(NamedTuple):
 
 
 def load_config_and_tokenizer(
-    name: str, device_type: str | None = None
+    name: str | os.PathLike | ModelFiles, device_type: str | None = None
 ) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
-    """Load the configuration and the tokenizer of a model.
-
-    Args:
-        name: Name or folder of the model, as `load_policy` takes it.
-        device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
-    """
-    folder = base_model_folder(name, device_type)
-    return load_component(AutoConfig, folder), load_tokenizer(folder)
+    """Load the configuration and the tokenizer of a model; the arguments are those of `find_model`."""
+    files = find_model(name, device_type)
+    return load_component(AutoConfig, files), load_tokenizer(files)
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
@@ -177,69 +170,64 @@ def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
         keep_freed_memory()
 
 
-def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
-    """Load the configuration, the tokenizer or the model in a folder with transformers.
+def load_component(auto_class: Any, files: ModelFiles, **settings: Any) -> Any:
+    """Load the configuration, the tokenizer or the weights of a model with transformers.
 
     Args:
         auto_class: AutoConfig, AutoTokenizer or AutoModelForCausalLM.
-        folder: The folder of a model.
+        files: The files of the model.
         settings: Arguments of `from_pretrained`.
 
     Raises:
         InputError: whatever error transformers raised, in one sentence. Only errors about full memory are raised as
             they are, since the folder does not cause them.
     """
-    for name in SETTINGS_FILES:
-        if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
-            raise _unusable_folder(folder, f"whose {name} is damaged", "download it again")
-    if pointer := next((file for file in sorted(folder.glob("*")) if _is_lfs_pointer(file)), None):
-        problem = f"whose {pointer.name} is a pointer of Git LFS"
-        raise _unusable_folder(folder, problem, "`git lfs pull` fetches the file itself")
-    if method := quantisation_method(folder):
-        remedy = "take the model that it was made from, since quantised weights cannot be trained"
-        raise _unusable_folder(folder, f"whose weights are quantised ({method})", remedy)
     try:
-        return auto_class.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **settings)
+        return auto_class.from_pretrained(files.folder, trust_remote_code=False, local_files_only=True, **settings)
     except Exception as error:  # transformers raises errors of nearly every type, and of many packages
         if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__} {error}"):
             raise
         message = " ".join(str(error).split())
         if auto_class is AutoTokenizer:
             problem = f"whose tokenizer cannot be loaded ({type(error).__name__}: {message:.300})"
-            raise _unusable_folder(folder, problem) from error
+            raise unusable_folder(files.folder, problem) from error
         reason = message if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {message}"
         detail = f"(code that comes with a checkpoint is never run): {reason:.300}"
-        raise _unusable_folder(folder, f"which holds no model that transformers can load by itself {detail}") from error
+        problem = f"which holds no model that transformers can load by itself {detail}"
+        raise unusable_folder(files.folder, problem) from error
 
 
-def load_padding_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder as `load_tokenizer` does; without a padding token, it pads with its end token."""
-    tokenizer = load_tokenizer(folder)
+def load_padding_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model as `load_tokenizer` does; without a padding token, it pads with its end token."""
+    tokenizer = load_tokenizer(files)
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token
-        print(f"policy: no padding token in {short_path(folder)}: padding with the end token {tokenizer.eos_token!r}")
+        folder = short_path(files.folder)
+        print(f"policy: no padding token in {folder}: padding with the end token {tokenizer.eos_token!r}")
     return tokenizer
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder, with padding on the left; one without an end token is refused."""
-    tokenizer = load_component(AutoTokenizer, folder, padding_side="left")
+def load_tokenizer(name: str | os.PathLike | ModelFiles) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model, with padding on the left; one without an end token is refused."""
+    files = find_model(name)
+    tokenizer = load_component(AutoTokenizer, files, padding_side="left")
     if tokenizer.eos_token_id is None:
-        raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
+        raise unusable_folder(files.folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     return tokenizer
 
 
-def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _load_model(files: ModelFiles, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
-    has_small_weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) < SMALL_WEIGHT_BYTES
+    has_small_weights = sum(file.stat().st_size for file in files.weight_files) < SMALL_WEIGHT_BYTES
     with without_progress_bars() if has_small_weights else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-        model, report = load_component(AutoModelForCausalLM, folder, **options)
+        model, report = load_component(AutoModelForCausalLM, files, **options)
     if missing := sorted(report["missing_keys"]):
         further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         lacking = f"whose weights lack {missing[0]}{further}, which would begin at random"
-        raise _unusable_folder(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
+        advice = "they are incomplete, or those of a model without a head for tokens"
+        raise unusable_folder(files.folder, lacking, advice)
     if model.can_generate() and (change := make_savable(model)):
         print(f"policy: {change} in the generation_config, which transformers would otherwise refuse to save")
     return model.to(device).eval()
@@ -289,67 +277,3 @@ def without_progress_bars() -> Iterator[None]:
     finally:
         if were_enabled:
             logging.enable_progress_bar()
-
-
-def quantisation_method(folder: Path) -> str | None:
-    """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
-    entry = _quantisation_entry(_settings_in(folder / "config.json"))
-    other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-    entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
-    if entry:
-        settings = entry if isinstance(entry, dict) else {}
-        method = settings.get("quant_method") or settings.get("method")
-        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
-        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
-    stored_dtypes = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
-    return next((f"stored as {dtype}" for dtype in stored_dtypes if re.match("[FIU][48]", dtype)), None)
-
-
-def _quantisation_entry(config: Any) -> Any:
-    """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
-    if not isinstance(config, dict):
-        return None
-    names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
-    top_level_entry = next(filter(None, map(config.get, names)), None)
-    return top_level_entry or next(filter(None, map(_quantisation_entry, config.values())), None)
-
-
-def _dtypes_in(file: Path) -> set[str]:
-    """Return the types in which a safetensors file stores its weights, read from its header.
-
-    Masks and other constants, which some models store as bytes, do not count as weights. For a damaged file the set is
-    empty; transformers reports the damage later.
-    """
-    with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
-        names = [name for name in list(opened.keys()) if name.endswith("weight")]
-        return {opened.get_slice(name).get_dtype() for name in names}
-    return set()
-
-
-def _settings_in(file: Path) -> Any:
-    """Return the content of a JSON file; None if the file is missing or damaged."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _is_lfs_pointer(file: Path) -> bool:
-    if not file.is_file() or file.stat().st_size > 1024:
-        return False
-    return file.read_bytes().startswith(b"version https://git-lfs")
-
-
-def _parameters_in(folder: Path) -> int:
-    """Return the number of parameters by the headers of the weight files; 0 for a damaged file.
-
-    transformers reports the damage afterwards, when it loads the weights.
-    """
-    try:
-        return parameters_in(folder)
-    except InputError:
-        return 0
-
-
-def _unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:
-    return InputError("name", folder, advice, problem=f"is {short_path(folder)}, {problem}")

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from grpo_lab.base import command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.models import load_policy
-from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.folders import find_model
 from grpo_lab.rollout import sample_completions
 
 QUESTIONS = [
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--completions", type=int, default=96)
     args = parser.parse_args(arguments)
     file = prepare_recording(args, "calls.json")
-    qwen = AutoTokenizer.from_pretrained(base_model_folder("qwen"))
+    qwen = AutoTokenizer.from_pretrained(find_model("qwen").folder)
     qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
     record = {
         "machine": describe_machine("cpu"),

@@ -57,8 +57,24 @@ def test_a_file_that_is_no_safetensors_file_is_named(checkpoint, tmp_path):
     folder = copy_folder(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
-        with pytest.raises(ValueError, match=r"model.safetensors, which is not a safetensors file, or is damaged"):
+        with pytest.raises(
+            ValueError, match=r"model, whose model.safetensors is not a safetensors file, or is damaged"
+        ):
             folders.count_parameters(folder)
+
+
+def test_the_files_of_a_model_can_be_given_in_place_of_its_name_and_are_not_looked_for_again(checkpoint, monkeypatch):
+    files = folders.find_model(checkpoint)
+    assert (files.folder, files.adapter, files.name) == (checkpoint, None, str(checkpoint))
+    assert files.weight_files == (checkpoint / "model.safetensors",)
+    for reader in ("find_folder", "missing_or_damaged", "_tensors_in"):
+        monkeypatch.setattr(folders, reader, None)
+    assert folders.count_parameters(files) == files.num_parameters
+    assert not folders.is_bundled_model(files)
+    model, tokenizer = load_policy(files)
+    assert model.num_parameters() == files.num_parameters
+    config, loaded_tokenizer = loading.load_config_and_tokenizer(files)
+    assert config.hidden_size == model.config.hidden_size and len(loaded_tokenizer) == len(tokenizer)
 
 
 LAYOUTS = [
@@ -185,9 +201,9 @@ def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(m
     monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "cuda")
     if name is None:
         with pytest.raises(FileNotFoundError, match="name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct"):
-            folders.base_model_folder("auto")
+            folders.find_model("auto")
     else:
-        assert folders.base_model_folder("auto") == folders.TINY
+        assert folders.find_model("auto").folder == folders.TINY
 
 
 def test_the_bundled_model_is_known_by_its_shape_and_vocabulary_and_not_by_its_size(tiny, checkpoint, tmp_path):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, T5Config
+from transformers import T5Config
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
@@ -21,7 +21,6 @@ from grpo_lab.models.loading import (
     ModelWithoutWeights,
     describe_device,
     keep_freed_memory_unless_tiny,
-    load_component,
     load_config_and_tokenizer,
     one_thread_if_tiny,
     pick_device,
@@ -187,7 +186,7 @@ def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(check
     (folder / file).touch()
     (folder / file).write_text("{}", encoding="utf-8") if file != "config.json" else None
     with_settings(folder, file, **entry)
-    for load in (load_policy, lambda folder: load_component(AutoConfig, folder)):
+    for load in (load_policy, load_config_and_tokenizer):
         with pytest.raises(InputError, match=rf"^name is .*, whose weights are quantised \({method}.*; take the model"):
             load(folder)
 
@@ -218,7 +217,7 @@ DAMAGED = [
     ("tokenizer.json", '{"version": "1.0", "trunc', "whose tokenizer cannot be loaded"),
     ("tokenizer.json", "{}", "whose tokenizer cannot be loaded"),
     ("tokenizer_config.json", "{", "whose tokenizer_config.json is damaged"),
-    ("model.safetensors", "", "can load"),
+    ("model.safetensors", "", "whose model.safetensors is not a safetensors file, or is damaged; download it again"),
     ("model.safetensors", POINTER, "model.safetensors is a pointer of Git LFS; `git lfs pull`"),
     ("tokenizer.json", POINTER, "tokenizer.json is a pointer of Git LFS"),
     ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has a damaged model.safetensors.index.json"),
@@ -383,7 +382,7 @@ def test_load_policy_chooses_the_precision_by_parameters_and_not_by_bytes(stored
     # A GPU that is only asked for: the model stays on the CPU.
     monkeypatch.setattr(precision_module, "has_native_bf16", lambda device: True)
     monkeypatch.setattr(loading, "pick_device", lambda device=None: torch.device("cuda"))
-    monkeypatch.setattr(loading, "_load_model", lambda folder, dtype, device: loaded.append(dtype) or policy)
+    monkeypatch.setattr(loading, "_load_model", lambda files, dtype, device: loaded.append(dtype) or policy)
     monkeypatch.setattr(loading, "ensure_checked", lambda model: None)
     monkeypatch.setattr(loading, "describe_device", lambda device: "a GPU")
     for tiny_below, dtype in ((count, torch.bfloat16), (count + 1, torch.float32)):

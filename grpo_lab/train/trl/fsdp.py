@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from grpo_lab.config.precision import PRECISIONS, set_origin
 from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
-from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.folders import find_model
 from grpo_lab.models.loading import load_component, load_padding_tokenizer, make_savable
 from grpo_lab.train.processes import is_main_process
 
@@ -27,19 +27,19 @@ def load_in_first_process(name: str, precision: str):
 
     if is_main_process():
         return load_policy(name, "cpu", precision)
-    folder = base_model_folder(name, "cpu")
-    config = load_component(AutoConfig, folder)
+    files = find_model(name, "cpu")
+    config = load_component(AutoConfig, files)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=PRECISIONS[precision].weights)
     for module in model.modules():
         for parameter_name, parameter in module.named_parameters(recurse=False):
             setattr(module, parameter_name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
     model.tie_weights()
-    if (folder / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(folder)
+    if (files.folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(files.folder)
         make_savable(model)
     set_origin(model, precision=precision)
-    return model.eval(), load_padding_tokenizer(folder)
+    return model.eval(), load_padding_tokenizer(files)
 
 
 class GatheredModel:
