@@ -19,7 +19,7 @@ from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import autocast
 from grpo_lab.evaluate.estimates import pass_at_k, wilson_interval
 from grpo_lab.models import load_policy, one_thread_if_tiny
-from grpo_lab.models.folders import count_parameters, is_bundled_model
+from grpo_lab.models.folders import ModelFiles, find_model
 from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rollout import compute_logprobs, encode_prompts, end_token_ids, evaluation_mode
@@ -215,7 +215,8 @@ def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
         options: The values of `INHERITABLE_OPTIONS`, typed or those of the run that trained the model, and the weights
             of its rewards if they are known.
     """
-    has_tiny_model = is_tiny(count_parameters(args.model))
+    files = find_model(args.model)
+    has_tiny_model = is_tiny(files.num_parameters)
     # The limits are checked as those of a run are.
     limits = GRPOConfig(
         max_tool_calling_iterations=options["max_tool_calling_iterations"], tool_timeout=options["tool_timeout"]
@@ -223,7 +224,7 @@ def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
     tools = load_tools(options["tools"])
     environment_class = load_environment_class(options["environment"])
     task_options = {name: options[name] for name in (*TASK_OPTIONS, "reward_weights") if name in options}
-    task_spec = make_task_spec(**task_options, for_bundled_model=is_bundled_model(args.model))
+    task_spec = make_task_spec(**task_options, for_bundled_model=files.is_bundled)
     task = task_spec.task
     environment = make_environment(
         task,
@@ -237,7 +238,7 @@ def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
     if not task.has_held_out:
         print(f"task {task.name}: no problem is held out; these are the ones used in training")
     max_completion_length = args.max_completion_length or task.completion_length(has_tiny_model)
-    policy, tokenizer = _load_checked(args.model, task_spec, rows, environment, max_completion_length)
+    policy, tokenizer = _load_checked(files, task_spec, rows, environment, max_completion_length)
     reward_weights = options.get("reward_weights")
     scored = sample_and_reward(
         policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, num_generations=args.num_generations,
@@ -255,11 +256,11 @@ def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
     return {"task": task.name, "split": args.split} | metrics
 
 
-def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_completion_length: int) -> tuple:
+def _load_checked(files: ModelFiles, task_spec: TaskSpec, rows: Rows, environment, max_completion_length: int) -> tuple:
     """Load a model and its tokenizer, after checking that they, the rewards and the environment work with the rows.
 
     Args:
-        model: The name of the model, as `load_policy` takes it.
+        files: The files of the model.
         task_spec: The task with its rewards.
         rows: The problems.
         environment: The environment that replies to the policy; None if there is none.
@@ -268,9 +269,9 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
     has_instances = environment is not None and environment.has_instances
     check_reward_arguments(task_spec.reward_funcs, rows[0], has_instances)
     if environment is not None:
-        model_config, tokenizer = load_config_and_tokenizer(model)
+        model_config, tokenizer = load_config_and_tokenizer(files)
         environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
-    policy, tokenizer = load_policy(model)
+    policy, tokenizer = load_policy(files)
     one_thread_if_tiny(policy)
     prompts = (row["prompt"] for row in rows)
     for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(policy, tokenizer)).values():

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int | None:
         plan, memory_lines = plan.fitted_to_memory()
         if memory_lines:
             print(*memory_lines, sep="\n")
-        model, tokenizer = plan.engine.load(options.model, plan.loading_precision)
+        model, tokenizer = plan.engine.load(plan.model_files, plan.loading_precision)
         with _naming_the_resuming_command(options):
             inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
             history = plan.engine.run(inputs, saved_options=options.saved)

@@ -18,6 +18,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora_reference, check_no_dropout, check_peft
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.models import add_lora, keep_freed_memory_unless_tiny, load_policy, one_thread_if_tiny
+from grpo_lab.models.folders import ModelFiles
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.train.options import RunOptions
 from grpo_lab.train.processes import world_size
@@ -56,7 +57,7 @@ class Engine(ABC):
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`."""
 
     @abstractmethod
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer."""
 
     @abstractmethod
@@ -102,9 +103,9 @@ class OurEngine(Engine):
             return config.requested_precision
         return _most_exact_precision(config, device, num_parameters)
 
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer."""
-        model, tokenizer = load_policy(name, precision=precision)
+        model, tokenizer = load_policy(files, precision=precision)
         keep_freed_memory_unless_tiny(model)
         one_thread_if_tiny(model)
         return model, tokenizer
@@ -157,13 +158,13 @@ class TrlEngine(Engine):
             return pick_precision(device, num_parameters).name
         return precision
 
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
         if self.fsdp:
             assert precision is not None  # `loading_precision` returns one with FSDP2
-            model, tokenizer = load_in_first_process(name, precision)
+            model, tokenizer = load_in_first_process(files, precision)
         else:
-            model, tokenizer = load_policy(name, precision=precision)
+            model, tokenizer = load_policy(files, precision=precision)
         one_thread_if_tiny(model)
         return model, tokenizer
 

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, OTHER_ENGINE_NOT_PLANNED, fit_to_memory
 from grpo_lab.models import pick_device
-from grpo_lab.models.folders import count_parameters, is_bundled_model
+from grpo_lab.models.folders import ModelFiles, find_model
 from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 from grpo_lab.task_spec import TaskSpec, make_task_spec
@@ -35,7 +35,7 @@ class RunPlan:
     defaults: The settings of `config` that were not given, as `default_settings` chose them.
     engine: The engine that trains, this package's own loop or TRL's trainer.
     device: The device that the model is trained on.
-    num_parameters: Number of parameters of the model.
+    model_files: The files of the model.
     """
 
     options: RunOptions
@@ -44,12 +44,17 @@ class RunPlan:
     defaults: dict
     engine: Engine
     device: torch.device
-    num_parameters: int
+    model_files: ModelFiles
 
     @property
     def config(self) -> GRPOConfig:
         """The whole configuration of the run."""
         return self.inputs.config
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters of the model."""
+        return self.model_files.num_parameters
 
     @property
     def has_tiny_model(self) -> bool:
@@ -113,10 +118,8 @@ def make_plan(options: RunOptions) -> RunPlan:
     tools = load_tools(options.tools)
     environment_class = load_environment_class(options.environment)
     device = pick_device()
-    num_parameters = count_parameters(options.model, device.type)
-    resolved = resolve_options(
-        options, num_parameters, device.type, for_bundled_model=is_bundled_model(options.model, device.type)
-    )
+    files = find_model(options.model, device.type)
+    resolved = resolve_options(options, files.num_parameters, device.type, for_bundled_model=files.is_bundled)
     task_spec = resolved.task_spec
     rows = task_spec.rows("train", None, resolved.config.seed)
     config = with_epochs_as_steps(resolved.config, options, len(rows))
@@ -128,7 +131,7 @@ def make_plan(options: RunOptions) -> RunPlan:
         tool_timeout=config.tool_timeout,
     )
     eval_rows = None if config.eval_steps is None else task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
-    model_config, tokenizer = load_config_and_tokenizer(options.model, device.type)
+    model_config, tokenizer = load_config_and_tokenizer(files)
     inputs = RunInputs(
         model=ModelWithoutWeights(model_config),
         tokenizer=tokenizer,
@@ -145,7 +148,7 @@ def make_plan(options: RunOptions) -> RunPlan:
         defaults=resolved.defaults,
         engine=engine,
         device=device,
-        num_parameters=num_parameters,
+        model_files=files,
     )
 
 
