@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
         check_value(SETTINGS[name], getattr(args, name))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         options = _with_options_of_run(args.model, {name: getattr(args, name) for name in INHERITABLE_OPTIONS})
-        from grpo_lab.evaluate.measure import evaluate_model  # it imports transformers, which takes seconds
+        # Importing transformers takes seconds, for which --help and the error for a wrong option do not wait.
+        from grpo_lab.evaluate.measure import evaluate_model
 
         result = evaluate_model(args, options)
     line = json.dumps(result, allow_nan=False)
@@ -62,7 +63,9 @@ def _with_options_of_run(model: str, options: dict) -> dict:
         if option not in typed and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_no_code_named(inherited, folder / SETTINGS_FILE)
-    if not _has_environment(INHERITABLE_OPTIONS | inherited | typed):
+    values = INHERITABLE_OPTIONS | inherited | typed
+    task = TASKS.get(values["task"])
+    if not (values["tools"] or values["environment"] or (task is not None and task.respond is not None)):
         inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
     if inherited:
         words = []
@@ -75,12 +78,6 @@ def _with_options_of_run(model: str, options: dict) -> dict:
     if has_rewards_of_run and run_settings.get("reward_weights") is not None:
         completed["reward_weights"] = run_settings["reward_weights"]
     return completed
-
-
-def _has_environment(options: dict) -> bool:
-    """Return True if tools, an environment or a task that replies are among the options."""
-    task = TASKS.get(options["task"])
-    return bool(options["tools"] or options["environment"] or (task is not None and task.respond is not None))
 
 
 def _parser() -> Parser:

@@ -1,12 +1,10 @@
 """The command `python -m grpo_lab.train --model M --task T --output_dir DIR`: plan a run, check it and train."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from grpo_lab.base import Stopped, command
 from grpo_lab.base.checks import InputError
-from grpo_lab.train.options import RunOptions, read_options
+from grpo_lab.train.options import read_options
 from grpo_lab.train.processes import set_up_process
 
 
@@ -35,19 +33,12 @@ def main(arguments: list[str] | None = None) -> int | None:
         if memory_lines:
             print(*memory_lines, sep="\n")
         model, tokenizer = plan.engine.load(plan.model_files, plan.loading_precision)
-        with _naming_the_resuming_command(options):
-            inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
+        inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
+        try:
             history = plan.engine.run(inputs, saved_options=options.saved)
+        except Stopped as stop:
+            if stop.resume_hint is None:
+                raise
+            raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {options.resuming_command()}") from None
         print(*plan.closing_lines(history), sep="\n")
     return None
-
-
-@contextmanager
-def _naming_the_resuming_command(options: RunOptions) -> Iterator[None]:
-    """Append the command that resumes the run to the message of a Stopped, if the run can be resumed."""
-    try:
-        yield
-    except Stopped as stop:
-        if stop.resume_hint is None:
-            raise
-        raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {options.resuming_command()}") from None

@@ -176,7 +176,7 @@ class TrlEngine(Engine):
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
         """Train the model in `inputs` on TRL, as in `Engine`."""
-        from grpo_lab.train.trl.run import train_on_trl  # it imports TRL, which is an extra
+        from grpo_lab.train.trl.run import train_on_trl  # TRL is an extra
 
         return train_on_trl(
             inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options

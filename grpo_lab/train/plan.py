@@ -57,11 +57,6 @@ class RunPlan:
         return self.model_files.num_parameters
 
     @property
-    def has_tiny_model(self) -> bool:
-        """True for a model with so few parameters that it counts as tiny (`is_tiny`)."""
-        return is_tiny(self.num_parameters)
-
-    @property
     def loading_precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
         return self.engine.loading_precision(self.config, self.device, self.num_parameters)
@@ -104,7 +99,7 @@ class RunPlan:
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
         size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
-        if self.has_tiny_model:
+        if is_tiny(self.num_parameters):
             return self, []
         if (reason := self.reason_memory_not_planned) is not None:
             return self, [reason] if self.device.type == "cuda" else []

@@ -1,4 +1,4 @@
-"""A plan that was fitted to memory keeps the rest; no model is the bundled one by its size alone; each is found once."""
+"""A plan fitted to memory keeps the rest; no model is the bundled one by its size alone; a command finds it once."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import torch
 
 from grpo_lab import train as train_command
 from grpo_lab.__main__ import main as grpo_lab_command
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.tasks import task_table
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT
 from grpo_lab.train.plan import make_plan
@@ -29,7 +30,7 @@ def test_a_small_model_of_the_users_own_gets_the_system_prompt_that_its_reward_r
     for model, expected in [("tiny", "tiny model has learnt"), (checkpoint_name, THINK_SYSTEM_PROMPT)]:
         plan = make_plan(train_command.read_options(["--model", model, *words]))
         lines = "\n".join(plan.description_lines())
-        assert plan.has_tiny_model and expected in lines
+        assert is_tiny(plan.num_parameters) and expected in lines
         assert ("tiny model has learnt" in lines) == (model == "tiny")
 
 

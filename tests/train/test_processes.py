@@ -12,6 +12,7 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
+from grpo_lab.tasks import task_table
 from grpo_lab.train import cli
 from grpo_lab.train.engines import OurEngine, TrlEngine, make_engine
 from grpo_lab.train.options import RunOptions
@@ -145,12 +146,19 @@ def test_only_an_error_of_a_collective_operation_waits_for_torchrun(error, waits
     assert bool(seconds) == waits
 
 
-def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
-    options = RunOptions({"reward_funcs": ["dying:reward"], "task": "sums", "output_dir": "out"})
-    with pytest.raises(Stopped) as stop, cli._naming_the_resuming_command(options):
+def test_the_command_names_the_command_that_goes_on_after_a_lost_process(tmp_path, monkeypatch, capsys):
+    def lose_a_process(*arguments, **keywords):
         raise Stopped("Stopped: one is gone.", 143, RESUME_HINT)
-    assert str(stop.value).startswith("Stopped: one is gone. Go on with\n  ")
-    assert str(stop.value).endswith("--resume_from_checkpoint out --reward_funcs dying:reward")
+
+    monkeypatch.setattr(OurEngine, "run", lose_a_process)
+    monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
+    (tmp_path / "dying.py").write_text("def reward(completions, **kwargs):\n    return [0.0] * len(completions)\n")
+    words = ["--model", save_policy(tmp_path / "base"), "--output_dir", "out", "--reward_funcs", "dying.py:reward"]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words, "--num_generations", "2"]) == 143
+    error = capsys.readouterr().err
+    assert "Stopped: one is gone. Go on with\n  " in error
+    assert error.endswith("--resume_from_checkpoint out --reward_funcs dying.py:reward\n")
 
 
 @pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
