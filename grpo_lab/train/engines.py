@@ -1,8 +1,8 @@
 """The engines that can train a run, this package's own loop and TRL's, and the choice between them by the options.
 
 With TRL's loop (`--engine trl`), the task, rewards, model, metrics, evaluation and folder are still those of this
-package. What concerns TRL alone is in `grpo_lab.train.trl`, which knows nothing of this module and is imported only by
-a run that needs it.
+package. What concerns TRL alone is in `grpo_lab.train.trl`, which knows nothing of this module. TRL itself is imported
+only by a run that needs it.
 """
 
 from abc import ABC, abstractmethod
