@@ -79,30 +79,27 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
-    task_spec, row = (None, None) if args.task is None else _find_problem(args)
-    chat = _load_chat(args, task_spec, row)
+    chat = _load_chat(args)
     if args.prompt is not None:
         chat.answer([*chat.system_messages, {"role": "user", "content": args.prompt}])
-    elif row is not None:
-        messages = row["prompt"]
+    elif chat.row:
+        messages = chat.row["prompt"]
         print(f"you: {printable(messages[-1]['content'])}")
         chat.answer(messages)
     else:
         converse(chat.answer, chat.system_messages)
 
 
-def _find_problem(args: Namespace) -> tuple[TaskSpec, dict]:
+def _find_problem(args: Namespace, for_bundled_model: bool) -> tuple[TaskSpec, dict]:
     """Return the task of --task, and the columns of its problem --problem.
 
     The prompt of the problem has the system prompt of training or of --system.
     """
-    from grpo_lab.models.folders import is_bundled_model
-
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data_options = {name: getattr(args, name) for name in DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, for_bundled_model=is_bundled_model(args.model), **system, **data_options)
+    task_spec = make_task_spec(args.task, for_bundled_model=for_bundled_model, **system, **data_options)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
@@ -110,32 +107,39 @@ def _find_problem(args: Namespace) -> tuple[TaskSpec, dict]:
     return task_spec, row
 
 
-def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
-    """Load the environment and the model of a chat, which begins with a problem of a task, or without one."""
+def _load_chat(args: Namespace) -> "_Chat":
+    """Load the task, the environment and the model of a chat; these are checked before the model is loaded."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
+    from grpo_lab.models.folders import find_model
+    from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 
+    with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
+        files = find_model(args.model)
+    task_spec, row = (None, {}) if args.task is None else _find_problem(args, files.is_bundled)
     environment = make_environment(
         None if task_spec is None else task_spec.task,
         tools=load_tools(args.tools),
         environment_factory=load_environment_class(args.environment),
     )
-    row_name = "row without --task" if row is None else "task"
-    if environment is not None:  # checked before a model is loaded
-        _check_environment(environment, args, row, row_name)
-    with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
-        model, tokenizer = load_policy(args.model)
-        one_thread_if_tiny(model)
+    row_name = "task" if row else "row without --task"
     has_plain_prompts = args.chat_template == "none"
+    if environment is not None:
+        messages = row["prompt"] if row and not args.prompt else [{"role": "user", "content": args.prompt or "?"}]
+        rows = [row | {"prompt": as_text(messages) if has_plain_prompts else messages}]
+        model_config, tokenizer = load_config_and_tokenizer(files)
+        environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, row_name)
+    with contextlib.redirect_stdout(sys.stderr):
+        model, tokenizer = load_policy(files)
+        one_thread_if_tiny(model)
     if has_plain_prompts:
         tokenizer.chat_template = None
-    if row is not None:
+    if row:
         system_messages = row["prompt"][:-1]
     else:
         system_messages = [{"role": "system", "content": args.system}] if args.system else []
     # The rewards of a task are for its own problem, in its own environment.
     has_other_prompt_or_environment = args.prompt is not None or args.tools or args.environment
-    rewarded_task = None if has_other_prompt_or_environment else task_spec
     return _Chat(
         model=model,
         tokenizer=tokenizer,
@@ -143,26 +147,12 @@ def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) ->
         temperature=args.temperature,
         has_plain_prompts=has_plain_prompts,
         environment=environment,
-        row=row or {},
+        row=row,
         row_name=row_name,
         system_messages=system_messages,
         forgets_questions=args.environment is not None,
-        rewarded_task=rewarded_task,
+        rewarded_task=None if has_other_prompt_or_environment else task_spec,
     )
-
-
-def _check_environment(environment, args: Namespace, row: dict | None, row_name: str) -> None:
-    """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
-
-    if row is None or args.prompt:
-        messages = [{"role": "user", "content": args.prompt or "?"}]
-    else:
-        messages = row["prompt"]
-    prompt = as_text(messages) if args.chat_template == "none" else messages
-    model_config, tokenizer = load_config_and_tokenizer(args.model)
-    rows = [(row or {}) | {"prompt": prompt}]
-    environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, row_name)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class ToolOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class TrainOptions:
     """The options of `grpo-lab train` on the model, on the file of options, and on the length of the run."""
 
     model: str = option(
@@ -151,10 +151,9 @@ class VllmOptions:
 
 
 TOOL_OPTIONS = option_specs(ToolOptions)
-RUN_OPTIONS = option_specs(RunOptions)
 VLLM_OPTIONS = option_specs(VllmOptions)
 ENGINE_OPTIONS = option_specs(EngineOptions) | LORA_OPTIONS | option_specs(TrlOptions) | VLLM_OPTIONS
-COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTIONS | TOOL_OPTIONS | ENGINE_OPTIONS
+COMMAND_OPTIONS = option_specs(TrainOptions) | TASK_OPTIONS | TOOL_OPTIONS | ENGINE_OPTIONS
 # The options that an evaluation takes over from a run, with their defaults.
 EVALUATE_OPTION_DEFAULTS = default_values(
     {name: spec for name, spec in COMMAND_OPTIONS.items() if spec.passed_to_evaluate}
@@ -294,7 +293,7 @@ def check_no_code_named(options: dict[str, Any], file: Path) -> None:
         raise InputError(name, options[name], expected, problem=f"is {options[name]!r:.200} in {str(file)!r}")
 
 
-def options_naming_code(options: dict[str, Any]) -> dict[str, list[str]]:
+def options_naming_code(options: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the options that name code and so have to be typed: for each, its words on a command line.
 
     They come in the order of their declarations; after them, those without one.

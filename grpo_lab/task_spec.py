@@ -16,7 +16,7 @@ from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, mapped
 SUMS = "sums"  # the default task
 EXAMPLE_SUM = "17+58+42=?"  # a problem of the default task
 _SUM_PATTERN = re.compile(r"[\d+=? ]+")
-# Stands for the default, which `_system_prompt` chooses; `--help` prints it.
+# Stands for the default, which `make_task_spec` chooses; `--help` prints it.
 DEFAULT_SYSTEM_PROMPT = "by the task and its rewards"
 MODEL_TEMPLATE = "model"
 
@@ -123,16 +123,14 @@ class TaskSpec:
             train, test = (len(user_data.rows(split)) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *user_data.notes]
         knows_only_sums = self.for_bundled_model and self.task.tiny_completion_length is None
-        if knows_only_sums and (unknown := sum(not _is_sum(row) for row in rows)):
+        if knows_only_sums and (
+            unknown := sum(_SUM_PATTERN.fullmatch(prompt_text(row["prompt"])) is None for row in rows)
+        ):
             warning = f"are not sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
             reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
             lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {reads}")
         return lines
-
-
-def _is_sum(row: Row) -> bool:
-    return _SUM_PATTERN.fullmatch(prompt_text(row["prompt"])) is not None
 
 
 def make_task_spec(
@@ -165,7 +163,15 @@ def make_task_spec(
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
         reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
-    system_text = _system_prompt(system_prompt, chosen_task, names, for_bundled_model)
+    if system_prompt != DEFAULT_SYSTEM_PROMPT:
+        if not system_prompt.strip():
+            raise InputError("system_prompt", system_prompt, "expected a text, or none for nothing")
+        system_text = None if system_prompt.lower() == "none" else system_prompt
+    elif for_bundled_model:
+        # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
+        system_text = None
+    else:
+        system_text = THINK_SYSTEM_PROMPTS[chosen_task.language] if any_reads_tags(names) else chosen_task.system_prompt
     return TaskSpec(
         task=chosen_task,
         reward_names=names,
@@ -176,14 +182,3 @@ def make_task_spec(
         has_plain_prompts=chat_template != MODEL_TEMPLATE,
         for_bundled_model=for_bundled_model,
     )
-
-
-def _system_prompt(requested: str, task: Task, names: tuple[str, ...], for_bundled_model: bool) -> str | None:
-    if requested == DEFAULT_SYSTEM_PROMPT:
-        # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
-        if for_bundled_model:
-            return None
-        return THINK_SYSTEM_PROMPTS[task.language] if any_reads_tags(names) else task.system_prompt
-    if not requested.strip():
-        raise InputError("system_prompt", requested, "expected a text, or none for nothing")
-    return None if requested.lower() == "none" else requested

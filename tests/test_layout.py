@@ -47,6 +47,18 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+def imported_at_the_top(path: Path) -> set[str]:
+    """Return every module that a file imports when it is imported itself."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {
+        name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    }
+
+
 def parts_of(path: Path) -> set[str]:
     parts = [name.split(".") for name in imported(path)]
     return {part[1] for part in parts if part[0] == "grpo_lab" and len(part) > 1 and part[1] != "__version__"}
@@ -84,6 +96,22 @@ def test_the_table_of_packages_in_contributing_is_that_of_the_layout():
     table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| packages of `grpo_lab`")[2]
     first_column = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
     assert re.findall(r"`(\w+)/?`", " ".join(first_column)) == list(PARTS)
+
+
+def test_only_a_run_on_trl_imports_trl():
+    """TRL is an extra. The modules that need it import it at the top, and all others import these in functions."""
+    imports = {path: imported_at_the_top(path) for path in PACKAGE.rglob("*.py")}
+    needing_trl = {path for path, names in imports.items() if any(name.split(".")[0] == "trl" for name in names)}
+    while True:
+        names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in needing_trl}
+        importers = {path for path in imports if imports[path] & names} - needing_trl
+        if not importers:
+            break
+        needing_trl |= importers
+    assert {path.relative_to(PACKAGE).as_posix() for path in needing_trl} == {
+        "train/trl/run.py",
+        "train/trl/trainer.py",
+    }
 
 
 # In reading order, like the parts of the package.
@@ -128,7 +156,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "cli")
+TRAIN = ("processes", "trl", "options", "engines", "plan", "checks", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 

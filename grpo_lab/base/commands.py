@@ -20,6 +20,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from grpo_lab import __version__
 from grpo_lab.base.checks import InputError
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141
@@ -173,8 +174,10 @@ class Parser(argparse.ArgumentParser):
         return {action.dest: action for action in self._actions if action.dest not in ("help", "version")}
 
     def parse_known_args(self, args=None, namespace=None):
-        new_actions = [action for action in self._actions if action.dest not in option_spellings]
-        option_spellings.update({action.dest: _option_text(action) for action in new_actions})
+        for action in self._actions:
+            # An argument without a flag is named in errors as in the usage line.
+            metavar = action.metavar if isinstance(action.metavar, str) else action.dest
+            option_spellings.setdefault(action.dest, action.option_strings[-1] if action.option_strings else metavar)
         if not self.error_suffix:  # if an option has several names, errors show the typed one
             words = [word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)]
             actions = self._option_string_actions
@@ -194,12 +197,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {one_line(message)}{self.error_suffix}\n")
 
 
-def _option_text(action: argparse.Action) -> str:
-    if action.option_strings:
-        return action.option_strings[-1]
-    return action.metavar if isinstance(action.metavar, str) else action.dest
-
-
 def command_name(module: str) -> str:
     """Return the command for a module as the user typed it, `grpo-lab train` or `python -m grpo_lab.train`.
 
@@ -210,8 +207,6 @@ def command_name(module: str) -> str:
 
 def version_line() -> str:
     """Return the versions of this package, torch, transformers and Python, without importing torch."""
-    from grpo_lab import __version__
-
     packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
     return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
 

@@ -31,36 +31,19 @@ class NamedCode(Enum):
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers between two ends. An end that is not given is infinite, and infinity is only in it as `at_most`.
+    """The numbers between two ends, each of which belongs to the interval or not."""
 
-    at_least, at_most: The ends, if they belong to the interval.
-    above, below: The ends, if they do not belong to it.
-    """
-
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    includes_low: bool = False
+    includes_high: bool = False
 
     def __contains__(self, value: float) -> bool:
-        above = value > self._low if self.at_least is None else value >= self._low
-        below = value < self._high if self.at_most is None else value <= self._high
-        return above and below
+        is_end = (self.includes_low and value == self.low) or (self.includes_high and value == self.high)
+        return is_end or self.low < value < self.high
 
     def __str__(self) -> str:
-        return f"{'(' if self.at_least is None else '['}{self._low}, {self._high}{')' if self.at_most is None else ']'}"
-
-    @property
-    def has_upper_end(self) -> bool:
-        return self._high < math.inf
-
-    @property
-    def _low(self) -> float:
-        return next((end for end in (self.at_least, self.above) if end is not None), -math.inf)
-
-    @property
-    def _high(self) -> float:
-        return next((end for end in (self.at_most, self.below) if end is not None), math.inf)
+        return f"{'[' if self.includes_low else '('}{self.low}, {self.high}{']' if self.includes_high else ')'}"
 
 
 @dataclass(frozen=True)
@@ -128,7 +111,8 @@ def option(
         group: The heading in `--help` that starts with this option; "" for that of the field before it.
         named_code: The kind of code that a value can name. Only numbers, switches and texts with a list of choices may
             leave it out, since they name none; `option_specs` refuses any other field without it.
-        at_least, above, at_most, below: The ends of the `Interval` of a number.
+        at_least, above, at_most, below: The ends of the `Interval` of a number; `at_least` and `at_most` belong to it.
+            An end that is not given is infinite and does not belong to it.
         choices: The allowed texts; or a table of entries by name, to which the user's own loss or advantage is added.
             An entry has `reads`, the names of options that are read if it is chosen. Empty if there are no choices.
         read_if: Other options with a value each; this option is read if any of them has its value, where True stands
@@ -142,11 +126,17 @@ def option(
         passed_to_evaluate: Whether an evaluation of the trained model takes the option over from the run.
         converted_to: The setting that replaces the option once the number of rows is known; None for none.
     """
+    interval = Interval(
+        low=next((end for end in (at_least, above) if end is not None), -math.inf),
+        high=next((end for end in (at_most, below) if end is not None), math.inf),
+        includes_low=at_least is not None,
+        includes_high=at_most is not None,
+    )
     metadata = {
         "help_text": help_text,
         "group": group,
         "named_code": named_code,
-        "interval": Interval(at_least, above, at_most, below),
+        "interval": interval,
         "choices": choices,
         "read_if": read_if or {},
         "default_text": default_text,
@@ -214,7 +204,7 @@ def check_value(spec: OptionSpec, value: Any, allow_infinity: bool = False) -> N
             check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
     elif {int, float} & {*union_members(spec.type)} and value is not None:
         interval = spec.interval
-        if value == math.inf and (math.inf in interval or (allow_infinity and not interval.has_upper_end)):
+        if value == math.inf and (math.inf in interval or (allow_infinity and interval.high == math.inf)):
             return
         if math.inf not in interval:
             check_finite(spec.name, value)

@@ -1,23 +1,36 @@
 """Measure a policy on problems: sample completions, reward them, and compute their metrics or make records of them.
 
-Modules that need transformers are imported inside the functions, so that the command's --help comes at once.
+`evaluate_model` does this for the command, and `evaluate` for scripts.
 """
 
-from collections.abc import Callable
+import json
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from statistics import fmean as mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.files import write_atomically
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import autocast
 from grpo_lab.evaluate.estimates import pass_at_k, wilson_interval
-from grpo_lab.rewards import accuracy_reward, format_reward
+from grpo_lab.models import load_policy, one_thread_if_tiny
+from grpo_lab.models.folders import ModelFiles, find_model
+from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
+from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
+from grpo_lab.rollout import compute_logprobs, encode_prompts, end_token_ids, evaluation_mode
+from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
+from grpo_lab.rollout.prompts import find_prompt_quirks
+from grpo_lab.task_spec import TASK_OPTIONS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows, has_thinking, in_parts
-
-if TYPE_CHECKING:
-    from grpo_lab.trainer.evaluation import ScoredCompletions
+from grpo_lab.trainer.evaluation import ScoredCompletions, accuracy_and_rewards, sample_and_reward
+from grpo_lab.trainer.metrics import frac_equal_rewards, mean_and_std, merge_metrics, tool_metrics
+from grpo_lab.trainer.run.inputs import check_reward_arguments
+from grpo_lab.trainer.run.reports import completion_record
 
 
 def evaluate(
@@ -58,8 +71,6 @@ def evaluate(
     Returns:
         The metrics that `evaluation_metrics` describes, ready for JSON.
     """
-    from grpo_lab.trainer.evaluation import sample_and_reward
-
     scored = sample_and_reward(
         model, tokenizer, rows, reward_funcs, num_generations=num_generations,
         max_completion_length=max_completion_length, temperature=temperature, batch_size=batch_size, seed=seed,
@@ -69,7 +80,7 @@ def evaluate(
 
 
 def evaluation_metrics(
-    scored: "ScoredCompletions", num_generations: int, has_reward_weights: bool = False
+    scored: ScoredCompletions, num_generations: int, has_reward_weights: bool = False
 ) -> dict[str, Any]:
     """Compute accuracy, rewards and other metrics of sampled completions.
 
@@ -100,9 +111,6 @@ def evaluation_metrics(
         - think_rate: share of completions with reasoning between think tags
         - n, num_generations: numbers of problems, and of completions per problem
     """
-    from grpo_lab.trainer.evaluation import accuracy_and_rewards
-    from grpo_lab.trainer.metrics import frac_equal_rewards, mean_and_std, merge_metrics, tool_metrics
-
     G = num_generations
     num_problems = len(scored.texts) // G
     correctness = scored.correctness.nan_to_num(-torch.inf).reshape(num_problems, G)  # -inf: the reward did not apply
@@ -140,7 +148,7 @@ def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
     }
 
 
-def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
+def sample_records(rows: Rows, scored: ScoredCompletions) -> list[dict]:
     """Make a record of each completion, ready for JSON; a reward that does not apply is None.
 
     With an environment, "turns" lists the turns and who wrote each, and "prompt" includes the text that `reset`
@@ -149,8 +157,6 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     rows: The problems.
     scored: Their completions, as `sample_and_reward` returns them.
     """
-    from grpo_lab.trainer.run.reports import completion_record
-
     G = len(scored.texts) // len(rows)
     total, rewards_per_func, names = scored.rewards
     columns = (rewards_per_func, total, scored.lengths, scored.truncated)
@@ -181,8 +187,6 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     sampling variance. For a model whose first token decides whether it reasons, this is the expected share of
     completions with reasoning.
     """
-    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluation_mode
-
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", problem="is empty")
     ids = tokenizer("<think>", add_special_tokens=False).input_ids
@@ -200,3 +204,89 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
             )
         total += logp.double().exp().sum().item()
     return total / len(rows)
+
+
+def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
+    """Load a model and evaluate it on a task, as the command does; return the metrics with task and split.
+
+    Args:
+        args: The command's arguments. Its `max_completion_length` or `batch_size` may be None, for the length of the
+            task or the batch size for the size of the model.
+        options: The values of `INHERITABLE_OPTIONS`, typed or those of the run that trained the model, and the weights
+            of its rewards if they are known.
+    """
+    files = find_model(args.model)
+    has_tiny_model = is_tiny(files.num_parameters)
+    # The limits are checked as those of a run are.
+    limits = GRPOConfig(
+        max_tool_calling_iterations=options["max_tool_calling_iterations"], tool_timeout=options["tool_timeout"]
+    )
+    tools = load_tools(options["tools"])
+    environment_class = load_environment_class(options["environment"])
+    task_options = {name: options[name] for name in (*TASK_OPTIONS, "reward_weights") if name in options}
+    task_spec = make_task_spec(**task_options, for_bundled_model=files.is_bundled)
+    task = task_spec.task
+    environment = make_environment(
+        task,
+        tools=tools,
+        environment_factory=environment_class,
+        max_tool_calling_iterations=limits.max_tool_calling_iterations,
+        tool_timeout=limits.tool_timeout,
+    )
+    rows = task_spec.rows(args.split, args.n, args.seed)
+    print(*task_spec.description_lines(rows), sep="\n")
+    if not task.has_held_out:
+        print(f"task {task.name}: no problem is held out; these are the ones used in training")
+    max_completion_length = args.max_completion_length or task.completion_length(has_tiny_model)
+    policy, tokenizer = _load_checked(files, task_spec, rows, environment, max_completion_length)
+    reward_weights = options.get("reward_weights")
+    scored = sample_and_reward(
+        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, num_generations=args.num_generations,
+        max_completion_length=max_completion_length, temperature=args.temperature, seed=args.seed,
+        batch_size=args.batch_size or (512 if has_tiny_model else 64), disable_tqdm=False,
+        reward_weights=reward_weights, environment=environment,
+    )  # fmt: skip
+    metrics = evaluation_metrics(scored, args.num_generations, has_reward_weights=reward_weights is not None)
+    records = sample_records(rows, scored)
+    if args.output is not None:
+        write_atomically(args.output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+        print(f"{len(records):,} completions written to {args.output.as_posix()}")
+    for remark in _remarks(metrics, task_spec):
+        print(remark)
+    return {"task": task.name, "split": args.split} | metrics
+
+
+def _load_checked(files: ModelFiles, task_spec: TaskSpec, rows: Rows, environment, max_completion_length: int) -> tuple:
+    """Load a model and its tokenizer, after checking that they, the rewards and the environment work with the rows.
+
+    Args:
+        files: The files of the model.
+        task_spec: The task with its rewards.
+        rows: The problems.
+        environment: The environment that replies to the policy; None if there is none.
+        max_completion_length: Maximum number of tokens of a completion.
+    """
+    has_instances = environment is not None and environment.has_instances
+    check_reward_arguments(task_spec.reward_funcs, rows[0], has_instances)
+    if environment is not None:
+        model_config, tokenizer = load_config_and_tokenizer(files)
+        environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
+    policy, tokenizer = load_policy(files)
+    one_thread_if_tiny(policy)
+    prompts = (row["prompt"] for row in rows)
+    for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(policy, tokenizer)).values():
+        print(f"prompts: {line}")
+    return policy, tokenizer
+
+
+def _remarks(metrics: dict, task_spec: TaskSpec) -> Iterator[str]:
+    """Yield remarks on an evaluation, if training on its rows would have no gradient or there is no accuracy."""
+    if metrics["frac_reward_zero_std"] == 1:
+        yield (
+            "all rewards were equal within each problem, so training on them would have no gradient; take problems "
+            "with right and wrong completions, or more of each (num_generations); --output shows them"
+        )
+    if metrics["accuracy"] is None:
+        first = reward_names(task_spec.reward_funcs)[0]
+        reason = f"{first} gives no rewards, or values other than 0 to 1 (-1 for wrong)"
+        yield f"there is no accuracy: {reason}; see rewards/{first}/mean"

@@ -5,7 +5,7 @@ The report has the plan of the run, and every problem that the checks find.
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -14,6 +14,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
 from grpo_lab.config.precision import possible_precisions
+from grpo_lab.memory.planning import plan_run_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.prompts import encode_prompt, render_prompt
 from grpo_lab.train.plan import RunPlan
@@ -62,10 +63,10 @@ def check_adapter(plan: RunPlan, lora: dict) -> None:
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
-def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
+def report_dry_run(plan: RunPlan) -> int:
     """Print the report of a dry run, and return the exit code: 1 if a problem was found, else 0.
 
-    lines: Lines at the beginning of the report. An InputError while they are made is reported as a problem.
+    An InputError while the lines of the report are made is reported as a problem, too.
     """
     problems: list[str] = []
     checks = checks_of_plan(plan)
@@ -75,7 +76,7 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
         except (InputError, OSError) as error:
             problems += user_error_lines(error)
     try:
-        for line in itertools.chain(lines, dry_run_lines(plan)):
+        for line in itertools.chain(plan.description_lines(), dry_run_lines(plan)):
             print(line)
     except InputError as error:
         problems += user_error_lines(error)
@@ -124,8 +125,6 @@ def _planned_memory(plan: RunPlan) -> str:
     """Return a table of the memory of a run by phase, or a line that says why it is not planned."""
     if plan.reason_memory_not_planned is not None:
         return plan.reason_memory_not_planned
-    from grpo_lab.memory.planning import plan_run_memory
-
     loading_precision = possible_precisions(plan.device, plan.num_parameters, plan.loading_precision)[-1]
     try:
         memory_plan = plan_run_memory(plan.inputs, loading_precision, plan.device.type)

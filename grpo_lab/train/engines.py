@@ -1,28 +1,32 @@
 """The engines that can train a run, this package's own loop and TRL's, and the choice between them by the options.
 
 With TRL's loop (`--engine trl`), the task, rewards, model, metrics, evaluation and folder are still those of this
-package. What concerns TRL alone is in `grpo_lab.train.trl`, which knows nothing of this module and is imported only by
-a run that needs it.
+package. What concerns TRL alone is in `grpo_lab.train.trl`, which knows nothing of this module. TRL itself is imported
+only by a run that needs it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.base.option import check_unused, check_value
-from grpo_lab.command_options import ENGINE_OPTIONS, OURS, TRL, VLLM_OPTIONS
+from grpo_lab.command_options import ENGINE_OPTIONS, TRL, VLLM_OPTIONS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora_reference, check_no_dropout, check_peft
 from grpo_lab.config.precision import possible_precisions
+from grpo_lab.models import add_lora, keep_freed_memory_unless_tiny, load_policy, one_thread_if_tiny
+from grpo_lab.models.folders import ModelFiles
+from grpo_lab.rollout.environments.environment import Environment
+from grpo_lab.train.options import RunOptions
 from grpo_lab.train.processes import world_size
-
-if TYPE_CHECKING:
-    from grpo_lab.rollout.environments.environment import Environment
-    from grpo_lab.train.trl.settings import Difference
-    from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.train.trl.fsdp import load_in_first_process
+from grpo_lab.train.trl.settings import Difference, check_environment, check_settings, differences_table
+from grpo_lab.trainer.loop import train_run
+from grpo_lab.trainer.run import Run
+from grpo_lab.trainer.run.inputs import RunInputs
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,11 @@ class Engine(ABC):
     lora: dict | None = None
 
     @abstractmethod
-    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
+    def check(self, config: GRPOConfig, environment: Environment | None = None) -> None:
         """Raise InputError for settings, an environment or processes with which this engine cannot train."""
 
     @abstractmethod
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
         """Yield lines on the differences between this run and the same run in our own loop.
 
         changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns
@@ -53,13 +57,13 @@ class Engine(ABC):
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`."""
 
     @abstractmethod
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer."""
 
     @abstractmethod
     def run(
         self,
-        inputs: "RunInputs",
+        inputs: RunInputs,
         *,
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
@@ -77,7 +81,7 @@ class OurEngine(Engine):
 
     plans_memory: ClassVar[bool] = True
 
-    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
+    def check(self, config: GRPOConfig, environment: Environment | None = None) -> None:
         """Raise InputError for several processes, and for settings that do not go with LoRA."""
         if (processes := world_size()) > 1:
             allowed = "expected 1: our own loop has one process; --engine trl has more"
@@ -85,7 +89,7 @@ class OurEngine(Engine):
         if self.lora is not None:
             check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
         """Yield nothing: other engines are compared with this one."""
         yield from ()
 
@@ -99,28 +103,22 @@ class OurEngine(Engine):
             return config.requested_precision
         return _most_exact_precision(config, device, num_parameters)
 
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer."""
-        from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
-
-        model, tokenizer = load_policy(name, precision=precision)
+        model, tokenizer = load_policy(files, precision=precision)
         keep_freed_memory_unless_tiny(model)
+        one_thread_if_tiny(model)
         return model, tokenizer
 
     def run(
         self,
-        inputs: "RunInputs",
+        inputs: RunInputs,
         *,
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
         """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
-        from grpo_lab.trainer.loop import train_run
-        from grpo_lab.trainer.run import Run
-
         if self.lora is not None:
-            from grpo_lab.models import add_lora
-
             add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
         run = Run(**vars(inputs), saved_options=saved_options, inputs_checked=True)
         return train_run(run, callback)
@@ -140,17 +138,13 @@ class TrlEngine(Engine):
     fsdp: bool = False
     vllm: dict | None = None
 
-    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
+    def check(self, config: GRPOConfig, environment: Environment | None = None) -> None:
         """Raise InputError for a setting or an environment that TRL lacks or understands differently."""
-        from grpo_lab.train.trl.settings import check_environment, check_settings
-
         check_settings(config, has_lora=self.lora is not None)
         check_environment(config, environment)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, "Difference"]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
         """Yield a table of the differences, as in `Engine`."""
-        from grpo_lab.train.trl.settings import differences_table
-
         yield differences_table(config, changed_settings, self.vllm)
 
     def loading_precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
@@ -164,26 +158,25 @@ class TrlEngine(Engine):
             return possible_precisions(device, num_parameters)[-1]
         return precision
 
-    def load(self, name: str, precision: str | None):
+    def load(self, files: ModelFiles, precision: str | None):
         """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
-        if not self.fsdp:
-            from grpo_lab.models import load_policy
-
-            return load_policy(name, precision=precision)
-        from grpo_lab.train.trl.fsdp import load_in_first_process
-
-        assert precision is not None  # `loading_precision` returns one with FSDP2
-        return load_in_first_process(name, precision)
+        if self.fsdp:
+            assert precision is not None  # `loading_precision` returns one with FSDP2
+            model, tokenizer = load_in_first_process(files, precision)
+        else:
+            model, tokenizer = load_policy(files, precision=precision)
+        one_thread_if_tiny(model)
+        return model, tokenizer
 
     def run(
         self,
-        inputs: "RunInputs",
+        inputs: RunInputs,
         *,
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
         """Train the model in `inputs` on TRL, as in `Engine`."""
-        from grpo_lab.train.trl.run import train_on_trl
+        from grpo_lab.train.trl.run import train_on_trl  # TRL is an extra
 
         return train_on_trl(
             inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options,
@@ -197,43 +190,32 @@ def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> st
     return precisions[0] if len(precisions) > 1 else config.requested_precision
 
 
-def make_engine(options: dict) -> Engine:
-    """Return the engine for these options.
+def make_engine(options: RunOptions) -> Engine:
+    """Return the engine that the options choose.
 
     Raises:
         InputError: for options that contradict each other, values out of range, and packages that are not installed.
     """
-    engine_options = {}
-    for name, spec in ENGINE_OPTIONS.items():
-        if name in options:
-            check_value(spec, options[name])
-            if not spec.is_off(options[name]):
-                engine_options[name] = options[name]
-    check_unused(engine_options, ENGINE_OPTIONS)
-    name = engine_options.get("engine", OURS)
-    if "fsdp" in engine_options and world_size() == 1:
+    for name, value in options.engine_options.items():
+        check_value(ENGINE_OPTIONS[name], value)
+    chosen = {name: value for name, value in options.engine_options.items() if not ENGINE_OPTIONS[name].is_off(value)}
+    check_unused(chosen, ENGINE_OPTIONS)
+    is_trl = chosen.get("engine") == TRL
+    if "fsdp" in chosen and world_size() == 1:
         raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
-    lora = _lora_settings(engine_options, has_dropout=name == TRL)
-    if name == OURS:
-        return OurEngine(lora=lora)
+    lora = None
+    if "use_peft" in chosen:
+        lora = LORA_DEFAULTS | {name: chosen[name] for name in LORA_DEFAULTS if name in chosen}
+        if not is_trl:
+            check_no_dropout(lora["lora_dropout"])
+        check_peft("use_peft", True)
+    if not is_trl:
+        return OurEngine(lora)
     if find_spec(TRL) is None:
         raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
-    return TrlEngine(lora=lora, fsdp="fsdp" in engine_options, vllm=_vllm_settings(engine_options))
-
-
-def _lora_settings(engine_options: dict, has_dropout: bool) -> dict | None:
-    if "use_peft" not in engine_options:
-        return None
-    lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
-    if not has_dropout:
-        check_no_dropout(lora["lora_dropout"])
-    check_peft("use_peft", True)
-    return lora
-
-
-def _vllm_settings(engine_options: dict) -> dict | None:
-    if "use_vllm" not in engine_options:
-        return None
-    if find_spec("vllm") is None:
-        raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
-    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM_OPTIONS if option in engine_options}
+    vllm = None
+    if "use_vllm" in chosen:
+        if find_spec("vllm") is None:
+            raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+        vllm = {name: chosen[name] for name in ("use_vllm", *VLLM_OPTIONS) if name in chosen}
+    return TrlEngine(lora, fsdp="fsdp" in chosen, vllm=vllm)

@@ -1,122 +1,204 @@
-"""The options of `grpo-lab train`. A typed option overrides one from a file or from the run that is resumed."""
+"""The options of `grpo-lab train`: `read_options` makes one value of what was typed and what a file or a run holds."""
 
 from argparse import SUPPRESS
-from collections.abc import Container
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from grpo_lab.base import Parser, writable_folder
+from grpo_lab.base import Parser, command_name, shell_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.files import SETTINGS_FILE
+from grpo_lab.base.option import default_values
 from grpo_lab.command_options import (
     COMMAND_OPTIONS,
+    ENGINE_OPTIONS,
+    EVALUATE_OPTION_DEFAULTS,
     STEP_SETTING_OF_OPTION,
     TRL,
     add_options,
     check_no_code_named,
     option_actions,
     option_words,
+    options_naming_code,
     read_settings,
 )
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.config.settings import without_default_tool_timeout
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
-
-if TYPE_CHECKING:
-    from grpo_lab.train.trl.settings import Difference
+from grpo_lab.task_spec import TASK_OPTIONS
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
+from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
+from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(
     name for name in MAY_CHANGE_ON_RESUME if name not in ("output_dir", "resume_from_checkpoint")
 )
+# The defaults of the settings depend on the model and the task. A dry run names a folder, which it does not make.
+DEFAULTS = default_values(COMMAND_OPTIONS) | {"output_dir": "outputs/run"}
 
 
-def read_options(arguments: list[str] | None = None) -> dict:
-    """Return the options of a run: typed ones, and below them those of a file (`--config`) or of a resumed run.
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run, in three layers: an option has its typed value, else its stored one, else its default.
 
-    This function is for scripts. The command calls `read_options_and_changes`, since it also reports the changes.
+    typed: The options on the command line, by name.
+    stored: The options in a file (`--config`), or of the run that is resumed, that no typed option replaces.
+    changed_settings: The settings in the file that the engine replaces or drops, by name.
     """
-    return read_options_and_changes(arguments)[0]
+
+    typed: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, Any] = field(default_factory=dict)
+    changed_settings: dict[str, Difference] = field(default_factory=dict)
+
+    @cached_property
+    def explicit(self) -> Mapping[str, Any]:
+        """The options that somebody chose, by name: typed or stored."""
+        return ChainMap(self.typed, self.stored)
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """The value of each option by name, except for settings that nobody chose."""
+        return ChainMap(self.typed, self.stored, DEFAULTS)
+
+    @property
+    def model(self) -> str:
+        """The name of the model, as `load_policy` takes it."""
+        return self.values["model"]
+
+    @property
+    def output_dir(self) -> str:
+        """The folder of the run."""
+        return self.values["output_dir"]
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the plan is only reported."""
+        return self.values["dry_run"]
+
+    @property
+    def tools(self) -> list[str] | None:
+        """The names of the tools."""
+        return self.values["tools"]
+
+    @property
+    def environment(self) -> str | None:
+        """The name of the class of environments."""
+        return self.values["environment"]
+
+    @property
+    def num_train_epochs(self) -> float | None:
+        """How often each problem is sampled; None if the number of steps is a setting."""
+        return self.values["num_train_epochs"]
+
+    @property
+    def warmup_ratio(self) -> float | None:
+        """The share of the steps in which the learning rate rises; None if their number is a setting."""
+        return self.values["warmup_ratio"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that somebody chose, and the folder of the run."""
+        return {name: self.values[name] for name in SETTINGS if name in self.explicit or name == "output_dir"}
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The arguments of `make_task_spec`: the options of the task, and the weights of its rewards."""
+        return {name: self.values.get(name) for name in (*TASK_OPTIONS, "reward_weights")}
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """The options that somebody chose of the engine and what it trains."""
+        return {name: self.explicit[name] for name in ENGINE_OPTIONS if name in self.explicit}
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """The options that the run saves with its settings: its model and its task, and those that somebody chose."""
+        unsaved = {"dry_run", *STEP_SETTING_OF_OPTION, *SETTINGS}
+        names = {"model", *TASK_OPTIONS, *self.explicit} - unsaved
+        return {name: value for name, value in self.values.items() if name in names}
+
+    def resuming_command(self) -> str:
+        """Return the command that resumes the run, with the options that have to be typed since they name code."""
+        words = [*command_name("train").split(), "--resume_from_checkpoint", self.output_dir]
+        for words_of_option in options_naming_code(self.explicit).values():
+            words += words_of_option
+        return shell_line(words)
+
+    def evaluation_command(self) -> str:
+        """Return the command that evaluates the trained model, quoted for this machine's shell."""
+        words = [*command_name("evaluate").split(), "--model", self.output_dir]
+        first_names = ("task", *DATA_OPTION_NAMES, "reward_funcs", "system_prompt", "max_completion_length")
+        for name in dict.fromkeys((*first_names, *EVALUATE_OPTION_DEFAULTS)):
+            value = self.values.get(name)
+            if value is not None and value != EVALUATE_OPTION_DEFAULTS.get(name):
+                words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+        return shell_line(words)
 
 
-def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, dict[str, "Difference"]]:
-    """Read the options of a run, and the settings of a file that the chosen engine replaces or drops.
-
-    Returns:
-        The options by name, and the changed settings by name: the value in the file, and its replacement or the reason
-        why it is dropped.
-    """
+def read_options(arguments: list[str] | None = None) -> RunOptions:
+    """Read the options of a run from the command line, and from the file or the resumed run that it names."""
     parser = train_parser()
     typed = _parse(parser, arguments)
-    file = typed.pop("config", None)
-    options_of_file = _options_of_file_or_run(file, typed, parser)
-    changed_settings: dict[str, "Difference"] = {}
-    engine = typed.get("engine") or options_of_file.get("engine")
-    if file is not None and engine == TRL:
-        from grpo_lab.train.trl.settings import adapt_settings_of_file
-
-        options_of_file, changed_settings = adapt_settings_of_file(options_of_file, typed)
-    options = {"model": COMMAND_OPTIONS["model"].default} | TASK_OPTION_DEFAULTS | options_of_file | typed
-    if "output_dir" not in options and options.get("dry_run"):  # a dry run needs a name but writes no folder
-        options["output_dir"] = "outputs/run"
-    if "output_dir" not in options:
+    stored: dict[str, Any] = {}
+    changed_settings: dict[str, Difference] = {}
+    file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
+    if isinstance(run_folder, str):
+        if file is not None:
+            conflict = "is given together with resume_from_checkpoint DIR"
+            raise InputError("config", str(file), "expected one of them", problem=conflict)
+        stored = _options_of_run(run_folder, typed, parser)
+        typed["resume_from_checkpoint"] = True
+    elif file is not None:
+        settings_file = file / SETTINGS_FILE if file.is_dir() else file
+        stored = _options_in_file(settings_file, "config", str(file), typed, parser)
+        if "generation_batch_size" in typed:  # the file splits a batch of another size into micro-batches
+            stored = {name: value for name, value in stored.items() if name not in MICROBATCH_SETTINGS}
+        if (typed.get("engine") or stored.get("engine")) == TRL:
+            stored, changed_settings = adapt_settings_of_file(stored, typed)
+    # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.
+    for pair in STEP_SETTING_OF_OPTION.items():
+        for name, other in (pair, pair[::-1]):
+            if name in typed and other not in typed:
+                stored.pop(other, None)
+    options = RunOptions(typed, stored, changed_settings)
+    if "output_dir" not in options.explicit and not options.is_dry_run:
         parser.error("the following arguments are required: --output_dir")
-    if isinstance(typed.get("resume_from_checkpoint"), str):
-        options["resume_from_checkpoint"] = True
-    return options, changed_settings
+    return options
 
 
-def _parse(parser: Parser, words: list[str] | None) -> dict:
+def _parse(parser: Parser, words: list[str] | None) -> dict[str, Any]:
     """Return the options in these words by name; "none" is None for a setting, and leaves any other option out."""
     options = vars(parser.parse_args(words))
     return {name: value for name, value in options.items() if value is not None or name in SETTINGS}
 
 
-def _options_of_file_or_run(file: Path | None, typed: dict, parser: Parser) -> dict:
-    """Return the options of the file, or of the resumed run, without those that a typed option replaces."""
-    run_folder = typed.get("resume_from_checkpoint")
-    if isinstance(run_folder, str):
-        if file is not None:
-            conflict = "is given together with resume_from_checkpoint DIR"
-            raise InputError("config", str(file), "expected one of them", problem=conflict)
-        options = _options_of_run(run_folder, typed, parser)
-    elif file is not None:
-        settings_file = file / SETTINGS_FILE if file.is_dir() else file
-        options = _read_options_file(settings_file, "config", str(file), typed, parser)
-        if "generation_batch_size" in typed:  # the file splits a batch of another size into micro-batches
-            options = {name: value for name, value in options.items() if name not in MICROBATCH_SETTINGS}
-    else:
-        options = {}
-    # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.
-    for pair in STEP_SETTING_OF_OPTION.items():
-        for name, other in (pair, pair[::-1]):
-            if name in typed and other not in typed:
-                options.pop(other, None)
-    return options
-
-
-def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
+def _options_of_run(run_folder: str, typed: dict[str, Any], parser: Parser) -> dict[str, Any]:
     """Return the options of the run in a folder; raise InputError for a typed option that may not differ from them."""
     settings_file = Path(run_folder) / SETTINGS_FILE
-    options = _read_options_file(settings_file, "resume_from_checkpoint", run_folder, typed, parser)
-    if "model" not in options:
+    stored = _options_in_file(settings_file, "resume_from_checkpoint", run_folder, typed, parser)
+    if "model" not in stored:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
-    options |= {"output_dir": run_folder}
+    stored["output_dir"] = run_folder
     specs = COMMAND_OPTIONS | SETTINGS
     # A run stores the steps that epochs or a share were converted to. They are compared once they are converted again.
     unchecked = {"model", "dry_run", "resume_from_checkpoint", *CHANGEABLE_OPTIONS, *STEP_SETTING_OF_OPTION}
     for name in sorted(without_default_tool_timeout(typed).keys() - unchecked):
-        value_of_run = options.get(name, specs[name].default)
+        value_of_run = stored.get(name, specs[name].default)
         if typed[name] != value_of_run:
             expected = f"expected {value_of_run!r}, as in the run in {run_folder!r}; the options that may change are "
             raise InputError(name, typed[name], expected + ", ".join(CHANGEABLE_OPTIONS))
-    return options
+    return stored
 
 
-def _read_options_file(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
-    """Read a file of options; raise InputError if it names code that was not typed.
+def _options_in_file(file: Path, option: str, value: str, typed: dict[str, Any], parser: Parser) -> dict[str, Any]:
+    """Return the options in a file; raise InputError if it names code that was not typed.
+
+    A file for TRL is translated, and a table of what becomes of its names is printed.
 
     option: The option that named the file, for error messages.
     value: The value of that option, for error messages.
@@ -127,8 +209,11 @@ def _read_options_file(file: Path, option: str, value: str, typed: dict, parser:
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
     content, option_names = read_settings(file), option_actions(parser)
-    if option == "config":
-        content = _translated_if_from_trl(content, file, option_names, typed)
+    if option == "config" and is_from_trl(content, option_names):
+        translation = translate(content, option_names, typed)
+        print(translation.table(str(file)))
+        check_translation(translation, str(file))
+        content = translation.options
     words = option_words(content, file, parser)
     parser.error_suffix = f" (in {str(file)!r})"
     try:
@@ -142,18 +227,6 @@ def _read_options_file(file: Path, option: str, value: str, typed: dict, parser:
         raise InputError("resume_from_checkpoint", resumed_folder, expected, problem=problem)
     check_no_code_named({name: value for name, value in options.items() if name not in typed}, file)
     return options
-
-
-def _translated_if_from_trl(content: dict, file: Path, option_names: Container[str], typed: dict) -> dict:
-    """Return the options in a file; of a file for TRL, they are translated and a table of them is printed."""
-    from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
-
-    if not is_from_trl(content, option_names):
-        return content
-    translation = translate(content, option_names, typed)
-    print(translation.table(str(file)))
-    check_translation(translation, str(file))
-    return translation.options
 
 
 def train_parser() -> Parser:

@@ -48,9 +48,9 @@ def test_group_of_an_option_is_that_of_the_last_field_that_names_one():
     ("interval", "text", "inside", "outside"),
     [
         (Interval(), "(-inf, inf)", [-1e300, 0, 10**400], [math.inf, -math.inf, math.nan]),
-        (Interval(at_least=0, below=1), "[0, 1)", [0, 0.5], [-1e-9, 1, math.nan]),
-        (Interval(above=0, at_most=1), "(0, 1]", [1e-9, 1], [0, 1.1, math.inf]),
-        (Interval(above=0, at_most=math.inf), "(0, inf]", [1, math.inf], [0, math.nan]),
+        (Interval(0, 1, includes_low=True), "[0, 1)", [0, 0.5], [-1e-9, 1, math.nan]),
+        (Interval(0, 1, includes_high=True), "(0, 1]", [1e-9, 1], [0, 1.1, math.inf]),
+        (Interval(0, includes_high=True), "(0, inf]", [1, math.inf], [0, math.nan]),
     ],
 )
 def test_interval_has_its_closed_ends_and_infinity_only_as_a_closed_end(interval, text, inside, outside):

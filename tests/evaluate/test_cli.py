@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.evaluate import cli, main
+from grpo_lab.evaluate import main, measure
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.rules import think_rate
 from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, task_table
 from grpo_lab.train import main as train_main
-from grpo_lab.trainer import evaluation
 from tests.support.refusals import refusal_of
 from tests.support.tool_policy import make_tool_policy
 
@@ -46,9 +45,11 @@ def evaluated_with(monkeypatch):
     def record(model, tokenizer, rows, **keywords):
         calls.append((rows, keywords))
 
-    monkeypatch.setattr(evaluation, "sample_and_reward", record)
-    monkeypatch.setattr(cli, "evaluation_metrics", lambda *_, **__: {"accuracy": None, "frac_reward_zero_std": None})
-    monkeypatch.setattr(cli, "sample_records", lambda *_: [])
+    monkeypatch.setattr(measure, "sample_and_reward", record)
+    monkeypatch.setattr(
+        measure, "evaluation_metrics", lambda *_, **__: {"accuracy": None, "frac_reward_zero_std": None}
+    )
+    monkeypatch.setattr(measure, "sample_records", lambda *_: [])
     return calls
 
 
@@ -250,7 +251,7 @@ def test_evaluate_command_refuses_impossible_settings_in_the_file_of_a_run(
 
 
 def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused_before_loading(tool_run, monkeypatch, capsys):
-    monkeypatch.setattr("grpo_lab.models.load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(measure, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     model, tokenizer = make_tool_policy()
     rows = [{"prompt": [{"role": "user", "content": "1+10"}]}]
     length = model.config.max_position_embeddings - longest_prompt(tokenizer, rows)

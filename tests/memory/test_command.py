@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers import MambaConfig
 
-from grpo_lab import train
 from grpo_lab.config import precision
 from grpo_lab.memory import GIB, fit_to_memory
 from grpo_lab.memory import __main__ as command
@@ -17,6 +16,8 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
+from grpo_lab.train import read_options
+from grpo_lab.train.plan import resolve_options
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.few_fast import few_fast
 from tests.support.refusals import refusal_of
@@ -144,8 +145,7 @@ TASKS_WITH_OPTIONS = [
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
-        arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
-        planned = train.resolve_options(arguments, parameters, "cuda")
+        planned = resolve_options(read_options(["--output_dir", "out", "--task", *options]), parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
         for name in command.PLANNED_SETTINGS + tuple(planned.defaults):

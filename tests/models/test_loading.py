@@ -27,9 +27,10 @@ from grpo_lab.models.loading import (
 )
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import end_token_ids
-from grpo_lab.train import make_plan
+from grpo_lab.train import RunOptions
 from grpo_lab.train.checks import dry_run_lines
 from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.plan import make_plan
 from grpo_lab.trainer.run.checkpoint import check_savable
 from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy, make_tokenizer
@@ -422,6 +423,6 @@ def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, ca
 
 
 def test_a_dry_run_of_a_tiny_model_on_a_gpu_plans_its_memory_in_the_precision_that_it_is_loaded_in(fake_gpu):
-    plan = make_plan({"model": "tiny", "output_dir": "out", "max_steps": 1})
+    plan = make_plan(RunOptions({"model": "tiny", "output_dir": "out", "max_steps": 1}))
     on_gpu = replace(plan, device=fake_gpu(bf16=True))
     assert "parameters, fp32;" in "\n".join(dry_run_lines(on_gpu))

@@ -4,16 +4,16 @@ import sys
 
 import pytest
 
-from grpo_lab import models
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
-from grpo_lab.models import loading
 from grpo_lab.rollout.environments import tools as tools_module
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
-from grpo_lab.train import checks
+from grpo_lab.train import checks, engines
+from grpo_lab.train import plan as plan_module
 from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.plan import make_plan
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import inputs as run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -49,12 +49,12 @@ def arguments(checkpoint_name, tmp_path, monkeypatch) -> list[str]:
         raise LoadCalled
 
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
-    monkeypatch.setattr(models, "load_policy", load)
+    monkeypatch.setattr(engines, "load_policy", load)
     return ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
 
 
 def plan_of(arguments):
-    return train_command.make_plan(train_command.read_options(arguments))
+    return make_plan(train_command.read_options(arguments))
 
 
 def called_checks(plan, monkeypatch) -> list[str]:
@@ -90,13 +90,13 @@ def test_a_run_and_a_dry_run_make_every_check(owner, name, arguments, monkeypatc
 
 def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, monkeypatch, capsys):
     """The plan that is fitted to memory is another one, and shares them."""
-    opened, really_load = [], loading.load_config_and_tokenizer
+    opened, really_load = [], plan_module.load_config_and_tokenizer
 
     def spy(*arguments):
         opened.append(arguments)
         return really_load(*arguments)
 
-    monkeypatch.setattr(loading, "load_config_and_tokenizer", spy)
+    monkeypatch.setattr(plan_module, "load_config_and_tokenizer", spy)
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # the settings of a tiny model are not fitted
     plain = [*(argument for argument in arguments if argument != "--use_peft"), "--max_completion_length", "60"]
     assert train_command.main([*plain, "--dry_run"]) == 0, capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_a_dry_run_reports_all_problems_and_a_run_the_first(arguments, tmp_path,
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     faults = ["--max_completion_length", "9999", "--lora_target_modules", "foo_proj"]
     plan = plan_of([*arguments, *faults])
-    assert checks.report_dry_run(plan, []) == 1
+    assert checks.report_dry_run(plan) == 1
     output = capsys.readouterr().out
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3
@@ -315,7 +315,7 @@ def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments
     assert "dry run: no problems found" in capsys.readouterr().out
     assert train_command.main([*words, "--tools", "tools_of_a_run.py:add"]) == 1
     assert "problem: dataset row 0: prompt has " in capsys.readouterr().out
-    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(engines, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     assert train_command.main([*words[:-1], "--tools", "tools_of_a_run.py:add"]) == 2
     assert "error: dataset row 0: prompt has " in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ import torch
 from accelerate import tracking
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_lab import evaluate, models
+from grpo_lab import evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.base.option import union_members
@@ -24,7 +24,10 @@ from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
+from grpo_lab.train import engines
 from grpo_lab.train.engines import OurEngine
+from grpo_lab.train.options import RunOptions
+from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, resolve_options
 from tests.support.refusals import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights
@@ -42,9 +45,8 @@ def non_default_value(setting):
 
 
 NON_DEFAULT_VALUES = {setting.name: non_default_value(setting) for setting in SETTINGS.values()} | {"output_dir": "out"}
-DEFAULT_OPTIONS = {
+SAVED_DEFAULTS = {
     "model": "tiny",
-    "output_dir": "out",
     "task": "sums",
     "chat_template": "model",
     "reward_funcs": None,
@@ -68,7 +70,7 @@ async def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
 """
 
 
-def parse(*arguments):
+def parse(*arguments) -> RunOptions:
     return train_command.read_options(["--output_dir", "out", *arguments])
 
 
@@ -77,7 +79,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return train_command.resolve_options(parse(*arguments), parameters, device_type).config
+    return resolve_options(parse(*arguments), parameters, device_type).config
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +102,13 @@ def workdir(tmp_path, monkeypatch):
 def test_every_setting_is_an_option():
     for name, value in NON_DEFAULT_VALUES.items():
         parsed = parse(*as_arguments(name, value))
-        assert parsed == DEFAULT_OPTIONS | {name: value} and type(parsed[name]) is type(value)
+        assert parsed.typed == {"output_dir": "out", name: value} and type(parsed.typed[name]) is type(value)
+        assert parsed.settings == parsed.typed and parsed.saved == SAVED_DEFAULTS
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
-        assert parse(f"--{name}", "None")[name] is None
+        assert parse(f"--{name}", "None").settings[name] is None
     for name in ("num_train_epochs", "prompt_column", "environment"):
-        assert parse(f"--{name}", "none") == DEFAULT_OPTIONS, "an option that is no setting counts as left out"
+        assert parse(f"--{name}", "none") == parse(), "an option that is no setting counts as left out"
 
 
 def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, tmp_path, capsys):
@@ -125,7 +128,7 @@ def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    planned = train_command.resolve_options(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
+    planned = resolve_options(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
     assert replace(planned.config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert planned.task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
@@ -178,8 +181,8 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(checkpoint_n
     arguments = ["--model", checkpoint_name, "--output_dir", "out", "--eval_steps", "5", "--system_prompt", "none"]
     inputs, _ = arguments_of_train(monkeypatch, *arguments)
     held_out = inputs.eval_dataset
-    assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
-    assert held_out == addition_problems("test", train_command.MAX_EVAL_PROBLEMS, 1)
+    assert len(held_out) == MAX_EVAL_PROBLEMS
+    assert held_out == addition_problems("test", MAX_EVAL_PROBLEMS, 1)
     inputs, _ = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in inputs.dataset} & {row["answer"] for row in inputs.eval_dataset} == set()
     assert len(inputs.dataset) + len(inputs.eval_dataset) == 60
@@ -291,7 +294,7 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
     resumed_with = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
     defaults = ["--engine", "grpo_lab", "--lora_r", "16"]  # a typed default is no change
     options = train_command.read_options(["--resume_from_checkpoint", "out", *resumed_with, *defaults])
-    assert options["engine"] == "grpo_lab" and options["max_steps"] == 3
+    assert options.values["engine"] == "grpo_lab" and options.settings["max_steps"] == 3
     assert train_command.main(["--resume_from_checkpoint", "out", *resumed_with, "--dry_run"]) == 0
     assert "dry run: no problems found" in capsys.readouterr().out
     assert train_command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
@@ -306,9 +309,9 @@ def test_the_former_default_of_tool_timeout_in_a_saved_file_counts_as_none(workd
     saved = {"model": "tiny", "task": "sums-calculator", "tool_timeout": 30.0, "max_completion_length": 64}
     (workdir / "old/grpo_config.json").write_text(json.dumps(saved), encoding="utf-8")
     options = train_command.read_options(["--resume_from_checkpoint", "old"])
-    assert options["task"] == "sums-calculator" and "tool_timeout" not in options
+    assert options.values["task"] == "sums-calculator" and "tool_timeout" not in options.explicit
     options = train_command.read_options(["--resume_from_checkpoint", "old", "--tool_timeout", "30"])
-    assert options["tool_timeout"] == 30.0
+    assert options.settings["tool_timeout"] == 30.0
     assert train_command.main(["--config", "old", "--dry_run"]) == 0
 
 
@@ -321,7 +324,7 @@ def test_a_run_resumes_with_the_epochs_and_the_warm_up_that_were_typed_when_it_b
     saved = train_command.read_options(["--resume_from_checkpoint", "out", "--reward_funcs", "my_rewards:length"])
     resume = ["--resume_from_checkpoint", "out", "--reward_funcs", "my_rewards:length"]
     assert train_command.main([*resume, *converted, "--dry_run"]) == 0
-    assert f": {saved['max_steps']:,} steps" in capsys.readouterr().out
+    assert f": {saved.settings['max_steps']:,} steps" in capsys.readouterr().out
     assert train_command.main([*resume, *converted[:2], "--warmup_ratio", "0"]) == 2
     assert "warmup_steps" in capsys.readouterr().err
 
@@ -341,23 +344,25 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     """A file of settings is the JSON of a run or a YAML file, with nulls, lists, infinity and numbers such as 1e-3."""
     written = (
         NON_DEFAULT_VALUES
-        | DEFAULT_OPTIONS
+        | SAVED_DEFAULTS
         | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
     )
     written["resume_from_checkpoint"] = False
     (workdir / "run.json").write_text(json.dumps(written), encoding="utf-8")
     options = train_command.read_options(["--config", "run.json"])
-    assert options == written | {"max_grad_norm": math.inf}
-    assert train_command.read_options(["--seed", "9", "--config", "run.json"]) == options | {"seed": 9}
+    assert options.settings | options.saved == written | {"max_grad_norm": math.inf}
+    typed = train_command.read_options(["--seed", "9", "--config", "run.json"])
+    assert typed.settings == options.settings | {"seed": 9} and typed.saved == options.saved
+    assert typed.typed == {"seed": 9} and typed.stored == options.stored
     yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\nseed:\n"
     yaml += "gone_since: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
     (workdir / "mine.yaml").write_text(yaml, encoding="utf-8")
-    assert train_command.read_options(["--config", "mine.yaml"]) == {
+    options = train_command.read_options(["--config", "mine.yaml"])
+    assert options.settings == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
-        "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
-        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model",
-        **dict.fromkeys(DATA_OPTION_NAMES),
+        "max_grad_norm": math.inf, "bf16": True,
     }  # fmt: skip
+    assert options.saved == SAVED_DEFAULTS | {"system_prompt": "- brief, 是"}
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
         ("turn_advantage: turn", "has 'turn_advantage'; that is not known here; did you mean advantage?"),
@@ -389,7 +394,7 @@ def test_a_typed_batch_replaces_that_of_a_file_with_its_micro_batch(checkpoint_n
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = train_command.resolve_options(options, parameters, "cpu").config
+        config = resolve_options(options, parameters, "cpu").config
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -409,7 +414,7 @@ def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_chan
 def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
     checkpoint_name, workdir, capsys, monkeypatch
 ):
-    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(engines, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     arguments = ["--model", checkpoint_name, "--output_dir", "out", "--system_prompt", "none", *SHORT_RUN, "--dry_run"]
     assert train_command.main(arguments) == 0
     output = capsys.readouterr().out
@@ -453,7 +458,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
 
 
 def test_wrong_rewards_trackers_and_prompts_fail_before_loading(checkpoint_name, workdir, capsys, monkeypatch):
-    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(engines, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # so that the model does not count as tiny
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]

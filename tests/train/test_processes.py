@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,8 +12,10 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
+from grpo_lab.tasks import task_table
 from grpo_lab.train import cli
 from grpo_lab.train.engines import OurEngine, TrlEngine, make_engine
+from grpo_lab.train.options import RunOptions
 from grpo_lab.train.processes import stop_if_a_process_is_gone
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.run.session import RESUME_HINT
@@ -145,13 +146,19 @@ def test_only_an_error_of_a_collective_operation_waits_for_torchrun(error, waits
     assert bool(seconds) == waits
 
 
-def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
-    options = {"reward_funcs": ["dying:reward"], "task": "sums"}
-    plan = SimpleNamespace(options=options, config=GRPOConfig(output_dir="out"))
-    with pytest.raises(Stopped) as stop, cli._naming_the_resuming_command(plan):
+def test_the_command_names_the_command_that_goes_on_after_a_lost_process(tmp_path, monkeypatch, capsys):
+    def lose_a_process(*arguments, **keywords):
         raise Stopped("Stopped: one is gone.", 143, RESUME_HINT)
-    assert str(stop.value).startswith("Stopped: one is gone. Go on with\n  ")
-    assert str(stop.value).endswith("--resume_from_checkpoint out --reward_funcs dying:reward")
+
+    monkeypatch.setattr(OurEngine, "run", lose_a_process)
+    monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
+    (tmp_path / "dying.py").write_text("def reward(completions, **kwargs):\n    return [0.0] * len(completions)\n")
+    words = ["--model", save_policy(tmp_path / "base"), "--output_dir", "out", "--reward_funcs", "dying.py:reward"]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words, "--num_generations", "2"]) == 143
+    error = capsys.readouterr().err
+    assert "Stopped: one is gone. Go on with\n  " in error
+    assert error.endswith("--resume_from_checkpoint out --reward_funcs dying.py:reward\n")
 
 
 @pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
@@ -185,9 +192,9 @@ def test_batch_settings_per_process_share_the_rows_evenly_or_are_refused(monkeyp
         return tuple(batch_settings_per_process(config).values())
 
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
-        make_engine({"engine": TRL, "fsdp": True})
+        make_engine(RunOptions({"engine": TRL, "fsdp": True}))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert make_engine({"engine": TRL, "fsdp": True}) == TrlEngine(fsdp=True)
+    assert make_engine(RunOptions({"engine": TRL, "fsdp": True})) == TrlEngine(fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
     (rows,) = [

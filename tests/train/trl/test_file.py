@@ -15,7 +15,8 @@ from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train.engines import OurEngine, make_engine
-from grpo_lab.train.plan import with_epochs_as_steps
+from grpo_lab.train.options import RunOptions
+from grpo_lab.train.plan import resolve_options, with_epochs_as_steps
 from grpo_lab.train.trl import file as trl_file
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
 from grpo_lab.train.trl.table import TRL_VERSION
@@ -59,7 +60,9 @@ def test_translated_batch_updates_and_epochs_are_trls(sizes, dump, tmp_path):
     )
     loader = len(sampler) // (theirs.per_device_train_batch_size * theirs.steps_per_generation)
     updates = math.ceil(theirs.num_train_epochs * math.ceil(loader / theirs.gradient_accumulation_steps))
-    assert with_epochs_as_steps(ours, result.options, rows).max_steps * ours.updates_per_step == updates
+    assert (
+        with_epochs_as_steps(ours, RunOptions(stored=result.options), rows).max_steps * ours.updates_per_step == updates
+    )
 
 
 def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
@@ -98,7 +101,7 @@ def test_settings_counted_in_updates_are_converted_to_steps():
 def test_warmup_ratio_is_converted_to_steps(ratio, name):
     result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTION_NAMES, {"task": "sums"})
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
-    config = with_epochs_as_steps(GRPOConfig(**settings), result.options, 45)
+    config = with_epochs_as_steps(GRPOConfig(**settings), RunOptions(stored=result.options), 45)
     assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
     assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[
         NoteKind.OTHER_MEANING
@@ -143,7 +146,7 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
     off = translate(
         dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTION_NAMES, {"task": "sums"}
     )
-    assert not off.refused_names and make_engine(off.options) == OurEngine()
+    assert not off.refused_names and make_engine(RunOptions(stored=off.options)) == OurEngine()
     assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.notes_by_kind[
         NoteKind.NO_EFFECT
     ].keys()
@@ -151,15 +154,15 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
     vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}
     on = translate(dump | lora | vllm, OPTION_NAMES, {"engine": "trl"})
     assert not on.refused_names and on.trl_defaults == {"lora_dropout": 0.05}, "TRL's default"
-    engine = make_engine(on.options | {"engine": "trl"})
+    engine = make_engine(RunOptions({"engine": "trl"}, on.options))
     assert engine.lora == LORA_DEFAULTS | {
         "lora_r": 8, "lora_dropout": 0.05, "lora_target_modules": ["q_proj", "v_proj"],
     }  # fmt: skip
     assert engine.vllm["vllm_importance_sampling_correction"] is False and "vllm_server_port" not in engine.vllm
     with pytest.raises(InputError, match="use_vllm is True; leave it out: nothing reads it with engine"):
-        make_engine(on.options | {"lora_dropout": 0.0})
+        make_engine(RunOptions({"lora_dropout": 0.0}, on.options))
     ours = translate({"dataset_name": "x"} | lora, OPTION_NAMES, {"task": "sums"})
-    assert not ours.refused_names and make_engine(ours.options).lora["lora_dropout"] == 0
+    assert not ours.refused_names and make_engine(RunOptions(stored=ours.options)).lora["lora_dropout"] == 0
     assert "TRL's default is 0.05" in ours.notes_by_kind[NoteKind.OTHER_MEANING]["lora_dropout"]
     assert translate(lora | {"lora_dropout": 0.1}, OPTION_NAMES, {"task": "sums"}).refused_names == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTION_NAMES, {"task": "sums"})
@@ -187,7 +190,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
             content if text is str else text(make_trl_config(tmp_path).to_dict()), encoding="utf-8"
         )
         read = train_command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = train_command.resolve_options(read, 1000, "cpu").config
+        config = resolve_options(read, 1000, "cpu").config
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -210,19 +213,19 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = train_command.resolve_options(options, 1000, "cpu").config
+    config = resolve_options(options, 1000, "cpu").config
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
     options = train_command.read_options(
         ["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"]
     )
-    assert options["max_steps"] == 3 and "num_train_epochs" not in options
+    assert options.settings["max_steps"] == 3 and options.num_train_epochs is None
 
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.resolve_options(train_command.read_options(arguments), 1000, "cpu").config
+    config = resolve_options(train_command.read_options(arguments), 1000, "cpu").config
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
-    config = train_command.resolve_options(
+    config = resolve_options(
         train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
     ).config
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
@@ -230,22 +233,22 @@ def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = train_command.resolve_options(options, 1000, "cpu").config
+    config = resolve_options(options, 1000, "cpu").config
     counted = with_epochs_as_steps(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
-        with_epochs_as_steps(config, {}, 1000) is config
-        and with_epochs_as_steps(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
+        with_epochs_as_steps(config, RunOptions(), 1000) is config
+        and with_epochs_as_steps(config, RunOptions({"num_train_epochs": 0.1}), 3).max_steps == 1
     )
     assert "num_train_epochs" not in counted.as_dict()
     both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
-        train_command.resolve_options(both, 1000, "cpu")
+        resolve_options(both, 1000, "cpu")
     both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
-        train_command.resolve_options(both, 1000, "cpu")
+        resolve_options(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must lie in"):
-        with_epochs_as_steps(config, {"num_train_epochs": 0.0}, 10)
+        with_epochs_as_steps(config, RunOptions({"num_train_epochs": 0.0}), 10)
 
 
 @pytest.mark.parametrize("size", ["4", 0, True, 2.5])
@@ -347,4 +350,4 @@ def test_a_typed_length_or_warmup_replaces_that_of_a_file(in_file, typed, expect
     file.write_text(json.dumps(in_file), encoding="utf-8")
     options = train_command.read_options(["--config", str(file), "--output_dir", "out", *typed])
     names = {"warmup_ratio", "warmup_steps", "num_train_epochs", "max_steps"}
-    assert {name: options[name] for name in names & options.keys()} == expected
+    assert {name: options.explicit[name] for name in names & options.explicit.keys()} == expected

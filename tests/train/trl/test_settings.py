@@ -12,6 +12,8 @@ from grpo_lab.config import GRPOConfig, precision
 from grpo_lab.models import load_policy
 from grpo_lab.train import engines
 from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.options import RunOptions
+from grpo_lab.train.plan import resolve_options
 from grpo_lab.train.trl import settings as trl_settings
 from grpo_lab.train.trl.table import Handling, settings_handled
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -132,13 +134,13 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if engines.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            engines.make_engine(server)
+            engines.make_engine(RunOptions(server))
     monkeypatch.setattr(engines, "find_spec", lambda package: package)
-    vllm = engines.make_engine(server).vllm
+    vllm = engines.make_engine(RunOptions(server)).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = engines.make_engine({"engine": "trl", "use_vllm": True})
+    engine = engines.make_engine(RunOptions({"engine": "trl", "use_vllm": True}))
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
@@ -151,20 +153,17 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).as_dict() | {"model": "tiny"}
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
-    assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changed_settings = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
-    assert (
-        "log_kl" not in settings_for_trl
-        and settings_for_trl["precision"] == "fp32-master"
-        and settings_for_trl["max_steps"] == 7
-    )
-    config = train_command.resolve_options(settings_for_trl, 10**7, "cuda").config
+    assert train_command.read_options(arguments).settings["precision"] == "bf16"
+    options = train_command.read_options([*arguments, "--engine", "trl"])
+    assert "log_kl" not in options.explicit
+    assert options.settings["precision"] == "fp32-master" and options.settings["max_steps"] == 7
+    config = resolve_options(options, 10**7, "cuda").config
     trl_settings.check_settings(config)
-    table = trl_settings.differences_table(config, changed_settings)
+    table = trl_settings.differences_table(config, options.changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.resolve_options(typed, 10**7, "cuda").config)
+        trl_settings.check_settings(resolve_options(typed, 10**7, "cuda").config)
