@@ -3,7 +3,6 @@
 Before a run begins, `check_reward_columns` checks that its rewards can be computed from the rows of its data.
 """
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.user_code import TRAINER_ARGUMENTS, check_function, import_user_object
 from grpo_lab.rewards.answers import last_number_reward, number_reward
-from grpo_lab.rewards.functions import expected_texts
+from grpo_lab.rewards.functions import expected_texts, signature_of
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward, think_rate
 from grpo_lab.rewards.verifiers import gym_reward, math_reward
@@ -214,8 +213,6 @@ def check_answer(answer: Any, location: str, names: list[str], has_reward_withou
 
 def _required_parameters(function: Callable) -> set[str]:
     """Return the names of the parameters that have no default and so must be passed."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # no signature is available, for example for a function written in C
-        return set()
+    signature = signature_of(function)
+    parameters = signature.parameters.values() if signature else ()
     return {p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
