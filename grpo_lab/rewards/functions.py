@@ -82,8 +82,7 @@ def received_keywords(function: Callable, keywords: Iterable[str]) -> list[str]:
     return [
         keyword
         for keyword in keywords
-        if keyword not in settings
-        and (keyword not in TRAINER_ARGUMENTS or keyword in parameters or takes_any_keyword)
+        if keyword not in settings and (keyword not in TRAINER_ARGUMENTS or keyword in parameters or takes_any_keyword)
     ]
 
 

@@ -89,13 +89,12 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     if unknown := next((name for name in short_names if name not in REWARD_FUNCTIONS and ":" not in name), None):
         expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, problem=f"has {unknown!r}")
-    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _user_reward(name) for name in short_names]
-
-
-def _user_reward(name: str) -> Callable:
-    function = import_user_object("reward_funcs", name, "my_rewards:brief")
-    check_function("reward_funcs", name, function)
-    return function
+    functions = []
+    for name in short_names:
+        function = REWARD_FUNCTIONS.get(name) or import_user_object("reward_funcs", name, "my_rewards:brief")
+        check_function("reward_funcs", name, function)
+        functions.append(function)
+    return functions
 
 
 def any_reads_tags(names: Iterable[str]) -> bool:
@@ -132,28 +131,20 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
     }
     # Counted as available: whether a run has environments is checked later, when the environment is loaded.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
-    errors = _missing_column_errors(required_columns, available, rows[0], locations[0], is_user_data)
+    errors: list[InputError] = []
+    for name, columns in required_columns.items():
+        if missing := sorted(columns - available):
+            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
+            other_columns = ", ".join(sorted(rows[0].keys() - {"prompt"}))
+            explanation = f"{locations[0]} lacks it, and has {other_columns or 'a prompt alone'}"
+            if is_user_data and "answer" in missing:
+                explanation += "; another column with the answers is named as --answer_column"
+            errors.append(InputError("reward_funcs", name, explanation, problem=need))
     if not errors:
         errors += _row_check_errors(required_columns, rows, locations)
     errors += _answer_errors(required_columns, rows, locations)
     if errors:
         raise combine_errors(errors)
-
-
-def _missing_column_errors(
-    required_columns: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_user_data: bool
-) -> list[InputError]:
-    """Return an error for each reward that needs a column which the first row does not have."""
-    errors = []
-    for name, columns in required_columns.items():
-        if missing := sorted(columns - available):
-            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
-            explanation = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
-            if is_user_data and "answer" in missing:
-                explanation += "; another column with the answers is named as --answer_column"
-            errors.append(InputError("reward_funcs", name, explanation, problem=need))
-    return errors
 
 
 def _row_check_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
@@ -162,7 +153,7 @@ def _row_check_errors(names: Collection[str], rows: Sequence[Row], locations: Se
     entries = (entry for name, entry in NAMED_REWARDS.items() if name in names)
     checks = dict.fromkeys(entry.check_row for entry in entries if entry.check_row is not None)
     errors: list[InputError] = []
-    if not checks:
+    if not checks:  # then there is no need to make the rows, of which a large file may have many
         return errors
     for location, row in zip(locations, rows, strict=True):
         try:
@@ -202,12 +193,13 @@ def check_answer(answer: Any, location: str, names: list[str], has_reward_withou
     if has_no_reward or is_never_right:
         raise InputError(f"{location}: answer", answer, "expected a text, since nothing could be right")
     for name in names:
+        compares_numbers = NAMED_REWARDS[name].compares_numbers
         try:
             expected_texts(name, [""], [answer])
-            if NAMED_REWARDS[name].compares_numbers:
+            if compares_numbers:
                 REWARD_FUNCTIONS[name]([""], answer=[answer])
         except InputError as error:
-            kind = "a number" if NAMED_REWARDS[name].compares_numbers else "a text or a whole number"
+            kind = "a number" if compares_numbers else "a text or a whole number"
             raise InputError(f"{location}: answer", answer, f"expected {kind} for {name!r}") from error
 
 
