@@ -103,7 +103,7 @@ class TrlTrainer(trl.GRPOTrainer):
         self.remove_callback(PrinterCallback)
 
     def _calculate_rewards(self, *arguments) -> torch.Tensor:
-        rewards_per_func = super()._calculate_rewards(*arguments)  # of the completions of all processes
+        rewards_per_func = super()._calculate_rewards(*arguments)  # one row for each completion of all processes
         check_totals((rewards_per_func * self.reward_weights.to(rewards_per_func.device)).nansum(dim=1))
         return rewards_per_func
 
