@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -157,15 +157,21 @@ def _from_path(path: Path) -> tuple[list, dict]:
         raise InputFileError("source", path, EXPECTED_SOURCE, problem=f"{str(path)!r} does not exist")
     if path.suffix not in (".json", ".jsonl"):
         raise InputError("source", str(path), EXPECTED_SOURCE)
+    if path.suffix == ".jsonl":
+        return [_parse_json(line, path) for line in complete_lines(path.read_bytes())], {}
+    state = _parse_json(path.read_bytes(), path)
+    if not isinstance(state, dict) or "log_history" not in state:
+        problem = f"{str(path)!r} has no 'log_history'"
+        raise InputError("source", path, f"expected a {STATE_FILE}", problem=problem)
+    return state["log_history"], {}
+
+
+def _parse_json(data: bytes, path: Path) -> Any:
+    """Return the value of a JSON text; raise InputError with the path of its file if it is none."""
     try:
-        if path.suffix == ".jsonl":
-            return [json.loads(line) for line in complete_lines(path.read_bytes())], {}
-        return json.loads(path.read_bytes())["log_history"], {}
+        return json.loads(data)
     except ValueError as error:
         raise InputError("source", path, problem=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
-    except (KeyError, TypeError) as error:
-        problem = f"{str(path)!r} has no 'log_history'"
-        raise InputError("source", path, f"expected a {STATE_FILE}", problem=problem) from error
 
 
 def complete_lines(data: bytes) -> list[bytes]:
@@ -185,7 +191,7 @@ def _from_folder(folder: Path) -> tuple[list, dict]:
     if (folder / METRICS_FILE).is_file():
         rows, _ = _from_path(folder / METRICS_FILE)
         settings_file = folder / SETTINGS_FILE
-        return rows, json.loads(settings_file.read_bytes()) if settings_file.is_file() else {}
+        return rows, _parse_json(settings_file.read_bytes(), settings_file) if settings_file.is_file() else {}
     if state_files := [*folder.glob(STATE_FILE), *folder.glob(f"checkpoint-*/{STATE_FILE}")]:
         return _from_path(max(state_files, key=lambda path: path.stat().st_mtime))
     expected = f"expected {METRICS_FILE} or {STATE_FILE}"

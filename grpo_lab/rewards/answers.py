@@ -12,11 +12,14 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.functions import expected_texts
 from grpo_lab.rewards.quantities import (
-    CURRENCY_SIGNS,
+    CURRENCY,
+    NUMBER_REWRITES,
+    NUMERAL,
+    PERCENT,
     normalise_notation,
     parse_number,
     parse_quantity,
-    with_plain_numbers,
+    rewrite,
 )
 from grpo_lab.rewards.text import (
     MAX_ANSWER_LENGTH,
@@ -33,16 +36,11 @@ _EXPRESSION_BEFORE = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?: ?_\S
 # A number in a running text that is not an index, an exponent or a part of another number.
 _NUMBER_IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
-    rf"(?P<number>[+-]?(?:[{CURRENCY_SIGNS}] ?[+-]?)?(?:"
-    r"[0-9]*\.[0-9]*+(?:\\overline ?\{ ?[0-9]+ ?\}|\([0-9]+\))"
-    r"|(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
-    r"|(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?+|\.[0-9]++)"
-    r"(?: ?[%‰])?)"
+    rf"(?P<number>[+-]?(?:{CURRENCY})?(?:{NUMERAL}){PERCENT}?)"
     # A continuation that changes the number, or makes it a part of an expression.
-    r"(?P<continuation>\.[0-9]|[eE][+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
+    r"(?P<continuation>(?i:\.[0-9]|e[+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
     r"|(?:k|(?-i:M)| ?[mb]n)\b|(?<=\b0)x[0-9a-f]+\b"
-    r"| ?(?:[万亿百]|千(?![米克])|(?:hundred|thousand|dozen|[a-z]{1,5}illion)s?\b))?",
-    re.IGNORECASE,
+    r"| ?(?:[万亿百]|千(?![米克])|(?:hundred|thousand|dozen|[a-z]{1,5}illion)s?\b)))?"
 )
 
 
@@ -131,11 +129,14 @@ def last_number(text: str) -> str:
     *_, last = [None, *(match for match in _NUMBER_IN_TEXT.finditer(text) if not _is_in_word(match))]
     if last is None or last["continuation"] or _EXPRESSION_BEFORE.search(text[: last.start()]):
         return ""
+    if re.search(" :|: ", last["number"]):  # "Step 3: 4" is no ratio
+        return ""
     preceding = text[: last.start()].rstrip()[-1:]
     is_operation = preceding.isdigit() or preceding in tuple(")]}%")
     number = last["number"].lstrip("+-") if is_operation else last["number"]
-    # 2 3/2 is not a mixed number: then the number is 3/2.
-    return number if parse_quantity(number) else number.rpartition(" ")[2]
+    if last["part"] and not parse_quantity(number):  # 2 3/2 is not a mixed number: then the number is 3/2
+        return text[last.start("part") : last.end("number")]
+    return number
 
 
 def _is_in_word(match: re.Match) -> bool:
@@ -153,4 +154,5 @@ def _normalise_running_text(text: str) -> str:
     """
     text = _MARKUP.sub(" ", text.replace("—", " , ").replace("，", ", "))
     text = re.sub("(?:负|零下|(?i:\\bminus|\\bnegative) )(?=[0-9$])", "-", text)
-    return with_plain_numbers(normalise_notation.__wrapped__(text))  # not cached, since few running texts are repeated
+    normalised = normalise_notation.__wrapped__(text)  # not cached, since few running texts are repeated
+    return rewrite(normalised, NUMBER_REWRITES)

@@ -55,6 +55,37 @@ def reward_func_list(reward_funcs: Any) -> list:
     return [reward_funcs] if is_single else list(reward_funcs)
 
 
+def signature_of(function: Callable) -> inspect.Signature | None:
+    """Return the signature of a function; None for some functions written in C, which have none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
+def received_keywords(function: Callable, keywords: Iterable[str]) -> list[str]:
+    """Return those of these keywords with which a reward function is called.
+
+    An argument of the trainer is passed only if the function accepts it, and every column of the dataset, as in TRL,
+    unless it has the name of a setting. Settings are the parameters that `functools.partial` has bound, and those of a
+    reward of this package that have a default other than None.
+    """
+    signature = signature_of(function)
+    parameters = signature.parameters if signature else {}
+    takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    settings = set()
+    if is_defined_in_package(function):
+        settings = {p.name for p in parameters.values() if p.default is not p.empty and p.default is not None}
+    while isinstance(function, functools.partial):
+        settings |= set(function.keywords)
+        function = function.func
+    return [
+        keyword
+        for keyword in keywords
+        if keyword not in settings and (keyword not in TRAINER_ARGUMENTS or keyword in parameters or takes_any_keyword)
+    ]
+
+
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     """Check, before there is a batch, that each reward function can be called with the columns of the dataset.
 
@@ -63,65 +94,28 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         columns: The names of the columns, and of the trainer's arguments that are passed.
 
     Raises:
-        TypeError: if a function cannot take its keyword arguments.
+        TypeError: if a function cannot take its keyword arguments, or if a column, which is a list, would override a
+            default that is a number or a text.
         RunError: if a function runs programs and no sandbox is available.
     """
     passed_columns = [name for name in columns if name not in REPLACED_COLUMNS]
-    all_keywords = ["prompts", "completions", "completion_ids", *passed_columns]
     for function, name in zip(reward_func_list(reward_funcs), reward_names(reward_funcs), strict=True):
         check_sandbox("reward_funcs", function)
-        keywords = [keyword for keyword in all_keywords if receives(function, keyword)]
+        keywords = received_keywords(function, ["prompts", "completions", "completion_ids", *passed_columns])
+        if (signature := signature_of(function)) is None:
+            continue
         try:
-            inspect.signature(function).bind(**dict.fromkeys(keywords))
-        except ValueError:
-            continue  # some built-in functions have no signature that can be checked
+            signature.bind(**dict.fromkeys(keywords))
         except TypeError as error:
             expected = f"expected parameters for {', '.join(keywords)}, or some of them and **kwargs"
             mismatch = f"does not fit the batch: {error}"
             raise InputTypeError(f"reward function {name!r}", function, expected, problem=mismatch) from error
-        _check_defaults(function, name, [keyword for keyword in keywords if keyword not in TRAINER_ARGUMENTS])
-
-
-def receives(function: Callable, keyword: str) -> bool:
-    """Return True if a function is called with this keyword.
-
-    Every column of the dataset is passed, but an argument of the trainer only if the function accepts it.
-    """
-    if keyword in settings_of(function):
-        return False
-    if keyword not in TRAINER_ARGUMENTS:
-        return True
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _check_defaults(function: Callable, name: str, columns: Iterable[str]) -> None:
-    """Raise TypeError if a column, which is a list, would override a default that is a number or a text."""
-    parameters = inspect.signature(function).parameters
-    for column in columns:
-        if column in parameters and isinstance(default := parameters[column].default, numbers.Number | str):
-            expected = "rename one of them, bind the setting with functools.partial, or give it no default"
-            conflict = f"has the setting {column}={default!r}, and the data a column {column!r}"
-            raise InputTypeError(f"reward function {name!r}", function, expected, problem=conflict)
-
-
-def settings_of(function: Callable) -> set[str]:
-    """Return the parameters of a reward function that are settings: no column is passed for them.
-
-    The parameters that `functools.partial` has bound are settings. For a reward of this package, so are the parameters
-    with a default other than None. Your own function receives every column of the dataset, as in TRL.
-    """
-    bound: set[str] = set()
-    while isinstance(function, functools.partial):
-        bound |= set(function.keywords)
-        function = function.func
-    if not is_defined_in_package(function):
-        return bound
-    parameters = inspect.signature(function).parameters.values()
-    return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
+        for column in (keyword for keyword in keywords if keyword not in TRAINER_ARGUMENTS):
+            parameter = signature.parameters.get(column)
+            if parameter is not None and isinstance(parameter.default, numbers.Number | str):
+                expected = "rename one of them, bind the setting with functools.partial, or give it no default"
+                conflict = f"has the setting {column}={parameter.default!r}, and the data a column {column!r}"
+                raise InputTypeError(f"reward function {name!r}", function, expected, problem=conflict)
 
 
 def check_weights(reward_weights: Any, names: Sequence[str]) -> list:

@@ -3,7 +3,6 @@
 Before a run begins, `check_reward_columns` checks that its rewards can be computed from the rows of its data.
 """
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.user_code import TRAINER_ARGUMENTS, check_function, import_user_object
 from grpo_lab.rewards.answers import last_number_reward, number_reward
-from grpo_lab.rewards.functions import expected_texts
+from grpo_lab.rewards.functions import expected_texts, signature_of
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward, think_rate
 from grpo_lab.rewards.verifiers import gym_reward, math_reward
@@ -90,13 +89,12 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     if unknown := next((name for name in short_names if name not in REWARD_FUNCTIONS and ":" not in name), None):
         expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, problem=f"has {unknown!r}")
-    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _user_reward(name) for name in short_names]
-
-
-def _user_reward(name: str) -> Callable:
-    function = import_user_object("reward_funcs", name, "my_rewards:brief")
-    check_function("reward_funcs", name, function)
-    return function
+    functions = []
+    for name in short_names:
+        function = REWARD_FUNCTIONS.get(name) or import_user_object("reward_funcs", name, "my_rewards:brief")
+        check_function("reward_funcs", name, function)
+        functions.append(function)
+    return functions
 
 
 def any_reads_tags(names: Iterable[str]) -> bool:
@@ -133,28 +131,20 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
     }
     # Counted as available: whether a run has environments is checked later, when the environment is loaded.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
-    errors = _missing_column_errors(required_columns, available, rows[0], locations[0], is_user_data)
+    errors: list[InputError] = []
+    for name, columns in required_columns.items():
+        if missing := sorted(columns - available):
+            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
+            other_columns = ", ".join(sorted(rows[0].keys() - {"prompt"}))
+            explanation = f"{locations[0]} lacks it, and has {other_columns or 'a prompt alone'}"
+            if is_user_data and "answer" in missing:
+                explanation += "; another column with the answers is named as --answer_column"
+            errors.append(InputError("reward_funcs", name, explanation, problem=need))
     if not errors:
         errors += _row_check_errors(required_columns, rows, locations)
     errors += _answer_errors(required_columns, rows, locations)
     if errors:
         raise combine_errors(errors)
-
-
-def _missing_column_errors(
-    required_columns: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_user_data: bool
-) -> list[InputError]:
-    """Return an error for each reward that needs a column which the first row does not have."""
-    errors = []
-    for name, columns in required_columns.items():
-        if missing := sorted(columns - available):
-            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
-            explanation = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
-            if is_user_data and "answer" in missing:
-                explanation += "; another column with the answers is named as --answer_column"
-            errors.append(InputError("reward_funcs", name, explanation, problem=need))
-    return errors
 
 
 def _row_check_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
@@ -163,7 +153,7 @@ def _row_check_errors(names: Collection[str], rows: Sequence[Row], locations: Se
     entries = (entry for name, entry in NAMED_REWARDS.items() if name in names)
     checks = dict.fromkeys(entry.check_row for entry in entries if entry.check_row is not None)
     errors: list[InputError] = []
-    if not checks:
+    if not checks:  # then there is no need to make the rows, of which a large file may have many
         return errors
     for location, row in zip(locations, rows, strict=True):
         try:
@@ -203,19 +193,18 @@ def check_answer(answer: Any, location: str, names: list[str], has_reward_withou
     if has_no_reward or is_never_right:
         raise InputError(f"{location}: answer", answer, "expected a text, since nothing could be right")
     for name in names:
+        compares_numbers = NAMED_REWARDS[name].compares_numbers
         try:
             expected_texts(name, [""], [answer])
-            if NAMED_REWARDS[name].compares_numbers:
+            if compares_numbers:
                 REWARD_FUNCTIONS[name]([""], answer=[answer])
         except InputError as error:
-            kind = "a number" if NAMED_REWARDS[name].compares_numbers else "a text or a whole number"
+            kind = "a number" if compares_numbers else "a text or a whole number"
             raise InputError(f"{location}: answer", answer, f"expected {kind} for {name!r}") from error
 
 
 def _required_parameters(function: Callable) -> set[str]:
     """Return the names of the parameters that have no default and so must be passed."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # no signature is available, for example for a function written in C
-        return set()
+    signature = signature_of(function)
+    parameters = signature.parameters.values() if signature else ()
     return {p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputError, InputFileError
@@ -52,11 +53,7 @@ def code_reward(completions: Any, tests: Any, seconds: float = MAX_CPU_SECONDS, 
         seconds: The CPU seconds that the program may take for each test.
         kwargs: Other columns, unused.
     """
-
-    def all_pass(program: str, row_tests: list[ProgramTest]) -> float:
-        return float(all(_run_tests(program, row_tests, seconds)))
-
-    return _score_programs("code: tests", completions, tests, all_pass)
+    return _score_programs("code: tests", completions, tests, seconds, all)
 
 
 @needs_sandbox
@@ -67,11 +64,7 @@ def pass_rate_reward(
 
     Arguments are the same as for `code_reward`. A completion without a program earns 0.0.
     """
-
-    def share_that_pass(program: str, row_tests: list[ProgramTest]) -> float:
-        return sum(_run_tests(program, row_tests, seconds)) / len(row_tests)
-
-    return _score_programs("pass_rate: tests", completions, tests, share_that_pass)
+    return _score_programs("pass_rate: tests", completions, tests, seconds, fmean)
 
 
 def read_tests(tests: Any) -> list[ProgramTest]:
@@ -91,7 +84,7 @@ def read_tests(tests: Any) -> list[ProgramTest]:
 
 
 def _score_programs(
-    column_name: str, completions: Any, tests: Any, score: Callable[[str, list[ProgramTest]], float]
+    column_name: str, completions: Any, tests: Any, seconds: float, combine: Callable[[Iterable[bool]], float]
 ) -> list[float | None]:
     """Return the reward of each completion's program; as many programs run at a time as there are CPUs.
 
@@ -99,7 +92,9 @@ def _score_programs(
         column_name: The name of the column `tests` in errors.
         completions: Strings or lists of chat messages.
         tests: The column `tests`.
-        score: A function that runs the tests of a program and returns its reward.
+        seconds: The CPU seconds that the program may take for each test.
+        combine: A function that computes the reward of a program from whether it passes each test. The next test runs
+            only if the function asks for its result: with `all`, none runs after the first that fails.
     """
     check_column(column_name, tests, completions)
     program_tests = [None if entry is None else read_tests(entry) for entry in tests]
@@ -108,7 +103,7 @@ def _score_programs(
     def reward_of(program: str | None, row_tests: list[ProgramTest] | None) -> float | None:
         if row_tests is None:
             return None
-        return 0.0 if program is None else score(program, row_tests)
+        return 0.0 if program is None else float(combine(_run_tests(program, row_tests, seconds)))
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(reward_of, programs, program_tests))

@@ -9,50 +9,38 @@ accepted, and so are Chinese words that do not change the number.
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, nfkc_text, normalise_text
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, nfkc_text
 
 _DIGITS = "零一二三四五六七八九"
 # 千 before 米 or 克 belongs to the unit: 五千克 is 5 kg.
 _NUMERALS = f"(?:[{_DIGITS}两十百万]|千(?![米克]))+"
 # A regular expression for a text that may be a number: a fraction or mixed number, a decimal, or a whole number.
 CHINESE_NUMBER = f"(?:{_NUMERALS}又)?{_NUMERALS}分之{_NUMERALS}|{_NUMERALS}点[{_DIGITS}]+|{_NUMERALS}"
-CURRENCY_SIGNS = "$¥€£₩₹₽₺₫฿₴₱"
-# A whole text that is a number. The groups "top" and "bottom" are those of a fraction.
-_NUMBER = re.compile(
-    rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY_SIGNS}]) ?(?P<inner>[+-]?))? ?(?:"
-    r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
-    r"|(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
-    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|"
-    rf"(?P<chinese>{CHINESE_NUMBER}))"
-    r"(?P<percent> ?[%‰])?(?P<tail>.*)"
+
+# The grammar of a number, after the `NUMBER_REWRITES`. `parse_quantity` reads with it a text that is a number, and
+# `last_number` (answers.py) finds a number in a running text.
+CURRENCY = "(?P<currency>[$¥€£₩₹₽₺₫฿₴₱]) ?(?P<inner_sign>[+-]?)"
+_DIGITS_WITH_COMMAS = "(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)"
+# 1/2, 1/-2, 1:2, and with a whole number 3 1/2 and 3又1/2.
+_FRACTION = (
+    rf"(?:(?P<whole>[0-9]++)(?: ?又 ?| )(?P<part>[0-9]++)|(?P<top>[+-]?{_DIGITS_WITH_COMMAS}))"
+    " ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
 )
-# A whole text that Python's Fraction reads, too.
-_USUAL_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
-# Separated thousands: 1,234,567 and 1 234 567.
-_THOUSANDS = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
-# Separated thousands in other notations: 1'234'567, 1_234_567, 1.234.567,00.
-_OTHER_THOUSANDS = re.compile(
-    r"(?<![0-9,.'’_])[0-9]{1,3}(?:(['’_])[0-9]{3}(?:\1[0-9]{3})*|(?:\.[0-9]{3})+,[0-9]+)(?![0-9,'’_])"
-)
-_BRACKETS_AROUND_NUMBER = re.compile(r"^([+-]?) ?(?:\(([^(){},+-]*)\)|\{([^(){},+-]*)\})$")
-# Pairs of a pattern and its replacement, which is a plain notation of brackets, fractions and powers of ten.
-_PLAIN_NOTATIONS = (
-    (re.compile(r"^\(([^(){},]*)\)$"), r"\1"),
-    (re.compile(r"^\(([0-9]+)\)(?=_)"), r"\1"),
-    (re.compile(r"(?<=[0-9])(?= *\\frac)"), " "),
-    (re.compile(r"\\frac *(?:\{ *([+-]?[0-9]+) *\}|([0-9])) *(?:\{ *([+-]?[0-9]+) *\}|([0-9]))"), r"\1\2/\3\4"),
-    (re.compile(r"(?<=[0-9.]) *(?:\\times|\\cdot|[*xX]) *10 *\^ *(?:\{ *([+-]?[0-9]+) *\}|([+-]?[0-9]+))"), r"e\1\2"),
-    (
-        re.compile(
-            r"(?<![0-9.a-zA-Z^_])(?<![\^_]\{)10 *\^ *(?:\{ *([+-]?[0-9]{1,3}) *\}|([+-]?[0-9]{1,3}))(?![0-9.^!])"
-        ),
-        r"1e\1\2",
-    ),
+# Digits that repeat without end: 0.1(6), 0.1\overline{6}.
+_REPEATING_DECIMAL = r"(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
+# 12, 1,234.5, .5, 1.5e3, 1.e3.
+_EXPONENT = "[eE][+-]?[0-9]{1,3}(?![0-9])"
+_DECIMAL = rf"(?P<decimal>(?:{_DIGITS_WITH_COMMAS}(?:\.[0-9]++|\.(?={_EXPONENT}))?|\.[0-9]++)(?:{_EXPONENT})?)"
+NUMERAL = f"{_FRACTION}|{_REPEATING_DECIMAL}|{_DECIMAL}"
+PERCENT = "(?P<percent> ?[%‰])"
+_NUMBER_AND_TAIL = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:{NUMERAL}|(?P<chinese>{CHINESE_NUMBER}))\.?{PERCENT}?(?P<tail>.*)"
 )
 
 
@@ -61,6 +49,7 @@ class Quantity(NamedTuple):
 
     value: Fraction
     unit: str  # first name of the unit in units.txt, a currency sign, or "base 5"; "" without a unit
+    is_bare: bool  # whether the text has nothing beside the number, not even "apples", which are no unit
 
 
 @lru_cache(maxsize=4096)
@@ -71,16 +60,18 @@ def parse_quantity(text: str) -> Quantity | None:
     """
     if len(text) > MAX_ANSWER_LENGTH:
         return None
-    if (match := _match_number(text)) is None:
+    if (match := _NUMBER_AND_TAIL.fullmatch(rewrite(text, NUMBER_REWRITES))) is None:
         return None
-    value, unit = _absolute_value(match), parse_unit(match["tail"])
-    has_two_units = match["currency"] and match["tail"]
-    has_two_signs = match["sign"] and match["inner"]
+    currency, tail = match["currency"], match["tail"]
+    value = _absolute_value(match)
+    unit = _UNITS.get(currency, currency) if currency else parse_unit(tail)
+    has_two_units = currency and tail
+    has_two_signs = match["sign"] and match["inner_sign"]
     if value is None or unit is None or has_two_units or has_two_signs:
         return None
-    sign = -1 if "-" in (match["sign"], match["inner"]) else 1
+    sign = -1 if "-" in (match["sign"], match["inner_sign"]) else 1
     divisor = {"%": 100, "‰": 1000}.get((match["percent"] or "").strip(), 1)
-    return Quantity(value * Fraction(sign, divisor), currency_unit(match["currency"]) if match["currency"] else unit)
+    return Quantity(value * Fraction(sign, divisor), unit, is_bare=not currency and not tail)
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -88,46 +79,27 @@ def parse_number(text: str) -> Fraction | None:
 
     The result is None if the text has a unit, a currency, a base or other text.
     """
-    plain_text = normalise_text(text).replace("\N{MINUS SIGN}", "-")
-    if len(plain_text) > MAX_ANSWER_LENGTH:
-        return None
-    if _USUAL_NUMBER.fullmatch(plain_text):  # true for most texts, and quick
-        return Fraction(plain_text)
     if len(text) > MAX_ANSWER_LENGTH:
         return None
-    normalised = normalise_notation(text)
-    match = _match_number(normalised)
-    is_alone = match is not None and not match["currency"] and not match["tail"]
-    quantity = parse_quantity(normalised) if is_alone else None
-    return quantity.value if quantity else None
-
-
-def _match_number(text: str) -> re.Match | None:
-    return _NUMBER.fullmatch(with_plain_numbers(_BRACKETS_AROUND_NUMBER.sub(r"\1\2\3", text).strip()))
-
-
-def with_plain_numbers(text: str) -> str:
-    """Return a text with plain fractions and powers of ten ("1/2", "1e3"), and without thousands separators."""
-    for pattern, replacement in _PLAIN_NOTATIONS:
-        text = pattern.sub(replacement, text).strip()
-    text = _OTHER_THOUSANDS.sub(lambda number: re.sub("['’_]|[.](?=.*,)", "", number[0]).replace(",", "."), text)
-    return _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number[0]), text)
+    quantity = parse_quantity(normalise_notation(text))
+    return quantity.value if quantity and quantity.is_bare else None
 
 
 def _absolute_value(match: re.Match) -> Fraction | None:
-    """Return the value of a match of _NUMBER, without its sign and per cent.
+    """Return the value of a match of _NUMBER_AND_TAIL, without its sign and per cent.
 
     The result is None for an improper mixed number such as 3 3/2, and for unusual Chinese words.
     """
     if decimal := match["decimal"]:
-        return Fraction(decimal)
+        return Fraction(decimal.replace(",", ""))
     if repeated := match["repeated"]:  # 0.1(6) is (16 - 1)/90
         digits = match["start"].partition(".")[2]  # decimals before the repeating digits
         period = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(digits))
         return Fraction(match["start"].rstrip(".") or 0) + period
     if chinese := match["chinese"]:
         return parse_chinese_number(chinese)
-    whole, fraction = int(match["whole"] or 0), Fraction(int(match["top"]), int(match["bottom"]))
+    top = match["part"] or match["top"].replace(",", "")
+    whole, fraction = int(match["whole"] or 0), Fraction(int(top), int(match["bottom"]))
     is_improper = whole > 0 and not 0 <= fraction < 1
     return None if is_improper else whole + fraction
 
@@ -166,11 +138,6 @@ def parse_unit(tail: str) -> str | None:
         return unit
     is_counted = _COUNTED_THING.fullmatch(tail) and not _NOT_COUNTED.search(tail)
     return "" if not tail or is_counted else None
-
-
-def currency_unit(sign: str) -> str:
-    """Return the unit of a currency sign: the one in units.txt, or the sign itself."""
-    return _UNITS.get(sign, sign)
 
 
 def parse_chinese_number(text: str) -> Fraction | None:
@@ -227,6 +194,118 @@ def _chinese_words(n: int) -> str:
     return text + _DIGITS[units] * (units > 0)
 
 
+class Rewrite:
+    """A replacement of every match of a pattern in a text.
+
+    Args:
+        example: A text that the rewrite changes.
+        result: The example afterwards; a test compares it.
+        pattern: A regular expression.
+        replacement: The text that replaces a match, or a function that returns it, as in `re.sub`.
+    """
+
+    def __init__(self, example: str, result: str, pattern: str, replacement: str | Callable[[re.Match], str]):
+        self.example, self.result = example, result
+        self.pattern, self.replacement = re.compile(pattern), replacement
+
+
+def _in_ordinary_digits(digits: re.Match) -> str:
+    return unicodedata.normalize("NFKC", digits[0])
+
+
+def rewrite(text: str, rewrites: Iterable[Rewrite]) -> str:
+    """Apply rewrites to a text, one after the other."""
+    for step in rewrites:
+        text = step.pattern.sub(step.replacement, text)
+    return text.strip()
+
+
+# Rewrites of characters that NFKC would replace by digits without a sign of their place.
+CHARACTER_REWRITES = (
+    Rewrite("7½", "7 ½", "(?<=[0-9０-９])(?=[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", " "),
+    Rewrite("10⁻²", "10^{-2}", "[⁺⁻]?[⁰¹²³⁴-⁹]+", lambda match: f"^{{{_in_ordinary_digits(match)}}}".replace("−", "-")),
+    Rewrite("x₁", "x_{1}", "[₀-₉]+", lambda match: f"_{{{_in_ordinary_digits(match)}}}"),
+)  # fmt: skip
+_WORD_START = r"(?<![a-zA-Z\\])"
+# Rewrites into one notation, LaTeX.
+NOTATION_REWRITES = (
+    # Code marks, bold type and quotation marks around the whole text.
+    Rewrite("```text 4 ```", " 4  ", r"^\s*```[a-z]+ (.*)```\s*$", r" \1 "),
+    Rewrite("``4``", " 4 ", r"^\s*(`{1,3}|[*_]{1,3}|['\"])(.*)\1\s*$", r" \2 "),
+    Rewrite("“4”", " 4 ", r"^\s*[“‘「『«„‹](.*)[”’」』»“›]\s*$", r" \1 "),
+    # Commands that concern only the look of a formula.
+    Rewrite(r"\displaystyle4", " 4", r"\\displaystyle(?![a-z])", " "),
+    Rewrite(r"\left(4\right)", "(4)", r"\\(?:left|right)(?![a-z])\.?|\\!", ""),
+    Rewrite(
+        r"A^{\top}", "A^T",
+        r"\^\s*\{?\s*\\(?:top|intercal|(?:mathsf|mathrm|text) ?\{ ?T ?\})(?![a-z])\s*\}?", "^T",
+    ),
+    Rewrite(
+        r"4\text{cm}", "4 cm ",
+        r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|underline|textcolor ?\{\w+\})\s*\{([^{}]*)\}", r" \1 ",
+    ),
+    # Brackets, spaces and dollar signs.
+    Rewrite(r"\langle 4", "( 4", r"\\langle(?![a-z])", "("),
+    Rewrite(r"4 \rangle", "4 )", r"\\rangle(?![a-z])", ")"),
+    Rewrite("4 +/- 1", r"4 \pm  1", r"\+/-", r"\\pm "),
+    Rewrite(r"\(4\,000\)", " 4 000 ", r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])", " "),
+    Rewrite("$4$", " 4 ", r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$", r" \1\2 "),
+    # Numbers, fractions, signs and units.
+    Rewrite("1{,}234", "1234", r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
+    Rewrite("1{,}2", "1,2", r"\{,\}", ","),
+    Rewrite(r"\dfrac12", r"\frac12", r"\\[dtc]frac", r"\\frac"),
+    Rewrite(r"\frac{- 1}{2}", r"\frac{-1}{2}", r"\{\s*([+-])\s+(?=[0-9])", r"{\1"),
+    Rewrite(r"90^\circ", "90°", r"\^\s*(?:\\circ|\{\s*\\circ\s*\})", "°"),
+    Rewrite("4 per cent", "4%", r"\\%|\s*\b(?:per ?cent|pct)\b", "%"),
+    Rewrite(r"\$4", "$4", r"\\\$", "$"),
+    Rewrite("2**3", "2^3", r"\*\*", "^"),
+    Rewrite("minus 4", "-4", r"^\s*(?:负|零下|(?i:minus|negative) (?=[0-9$]))", "-"),
+    # Words that have a command.
+    Rewrite("2pi", r"2\pi ", rf"{_WORD_START}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])", r"\\\1 "),
+    Rewrite(
+        "sqrt(2)", r"\sqrt{2}", rf"(?:√|{_WORD_START}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])", r"\\sqrt{\1\2}"
+    ),
+    Rewrite("oo", r"\infty ", rf"{_WORD_START}oo(?![a-zA-Z])", r"\\infty "),
+    Rewrite(
+        "no solution", r"\emptyset ",
+        r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$", r"\\emptyset ",
+    ),
+)  # fmt: skip
+# Rewrites of LaTeX into plain numbers, which `NUMERAL` matches.
+NUMBER_REWRITES = (
+    Rewrite("-(4)", "-4", r"^([+-]?) ?(?:\(([^(){},]*)\)|\{([^(){},]*)\})$", r"\1\2\3"),
+    Rewrite("(101)_2", "101_2", r"^\(([0-9]+)\)(?=_)", r"\1"),
+    Rewrite(r"7\frac12", r"7 \frac12", r"(?<=[0-9])(?= *\\frac)", " "),
+    Rewrite(
+        r"\frac{1}{2}", "1/2",
+        r"\\frac *(?:\{ *([+-]?[0-9]+) *\}|([0-9])) *(?:\{ *([+-]?[0-9]+) *\}|([0-9]))", r"\1\2/\3\4",
+    ),
+    Rewrite(
+        r"1.5 \times 10^{3}", "1.5e3",
+        r"(?<=[0-9.]) *(?:\\times|\\cdot|[*xX]) *10 *\^ *(?:\{ *([+-]?[0-9]+) *\}|([+-]?[0-9]+))", r"e\1\2",
+    ),
+    Rewrite(
+        "10^3", "1e3",
+        r"(?<![0-9.a-zA-Z^_])(?<![\^_]\{)10 *\^ *(?:\{ *([+-]?[0-9]{1,3}) *\}|([+-]?[0-9]{1,3}))(?![0-9.^!])",
+        r"1e\1\2",
+    ),
+    # Separated thousands.
+    Rewrite(
+        "1'234'567", "1234567",
+        r"(?<![0-9,.'’_])[0-9]{1,3}(['’_])[0-9]{3}(?:\1[0-9]{3})*(?![0-9,'’_])",
+        lambda number: re.sub("['’_]", "", number[0]),
+    ),
+    Rewrite(
+        "1.234.567,00", "1234567.00",
+        r"(?<![0-9,.'’_])[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+(?![0-9,'’_])",
+        lambda number: number[0].replace(".", "").replace(",", "."),
+    ),
+    Rewrite(
+        "1,234,567 or 1 234 567", "1234567 or 1234567",
+        r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])",
+        lambda number: re.sub("[, ]", "", number[0]),
+    ),
+)  # fmt: skip
 # Characters that have the same meaning as an ASCII character or a LaTeX command.
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # unlike "!", a factorial, "！" ends a sentence
@@ -235,10 +314,6 @@ _SIGNS = str.maketrans(
     | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
     | {"⟨": "(", "⟩": ")"}
 )  # fmt: skip
-_MIXED_NUMBER_GAP = re.compile("(?<=[0-9０-９])(?=[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
-_SUPERSCRIPTS = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
-_SUBSCRIPTS = re.compile("[₀-₉]+")
-_WORD_START = r"(?<![a-zA-Z\\])"
 # Replaces the double backslash at the end of a row while commands with one backslash are rewritten.
 _ROW_END = "\ue000"
 _ROW_END_PATTERN = re.compile(
@@ -251,39 +326,7 @@ _BREAK_BESIDE_NUMBER = re.compile(
 )
 _BREAK_BETWEEN_NUMBERS = re.compile(rf"(?<=[0-9/:}}]) ?{_LINE_BREAK}[ {_LINE_BREAK}]*+(?=[0-9/:]|\\frac)")
 _COLUMN_FORMAT = re.compile(r"(?<=\{array\})\s*\{[lcr|\s]*\}")
-# The replacement of each pattern, applied in this order.
-_REWRITES = {
-    # Code marks, bold type and quotation marks around the whole text.
-    r"^\s*```[a-z]+ (.*)```\s*$": r" \1 ",
-    r"^\s*(`{1,3}|[*_]{1,3}|['\"])(.*)\1\s*$": r" \2 ",
-    r"^\s*[“‘「『«„‹](.*)[”’」』»“›]\s*$": r" \1 ",
-    # Commands that concern only the look of a formula.
-    r"\\displaystyle(?![a-z])": " ",
-    r"\\(?:left|right)(?![a-z])\.?|\\!": "",
-    r"\^\s*\{?\s*\\(?:top|intercal|(?:mathsf|mathrm|text) ?\{ ?T ?\})(?![a-z])\s*\}?": "^T",
-    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|underline|textcolor ?\{\w+\})\s*\{([^{}]*)\}": r" \1 ",
-    # Brackets, spaces and dollar signs.
-    r"\\langle(?![a-z])": "(",
-    r"\\rangle(?![a-z])": ")",
-    r"\+/-": r"\\pm ",
-    r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])": " ",
-    r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$": r" \1\2 ",
-    # Numbers, fractions, signs and units.
-    r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": "",
-    r"\{,\}": ",",
-    r"\\[dtc]frac": r"\\frac",
-    r"\{\s*([+-])\s+(?=[0-9])": r"{\1",
-    r"\^\s*(?:\\circ|\{\s*\\circ\s*\})": "°",
-    r"\\%|\s*\b(?:per ?cent|pct)\b": "%",
-    r"\\\$": "$",
-    r"\*\*": "^",
-    r"^\s*(?:负|零下|(?i:minus|negative) (?=[0-9$]))": "-",
-    # Words that have a command.
-    rf"{_WORD_START}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])": r"\\\1 ",
-    rf"(?:√|{_WORD_START}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])": r"\\sqrt{\1\2}",
-    rf"{_WORD_START}oo(?![a-zA-Z])": r"\\infty ",
-    r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$": r"\\emptyset ",
-}
+_PLAIN_NUMBER = re.compile("[+-]?[0-9]+(?:[./][0-9]+)?")
 
 
 @lru_cache(maxsize=4096)
@@ -292,16 +335,15 @@ def normalise_notation(text: str) -> str:
 
     A line break between two numbers stays, since no number crosses it; any other becomes a space.
     """
-    text = _MIXED_NUMBER_GAP.sub(" ", text)
-    text = _SUPERSCRIPTS.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}".replace("−", "-"), text)
-    text = _SUBSCRIPTS.sub(lambda match: f"_{{{unicodedata.normalize('NFKC', match[0])}}}", text)
-    text = _BREAK_BESIDE_NUMBER.sub(_LINE_BREAK, text.translate(_SIGNS))
+    if _PLAIN_NUMBER.fullmatch(text):  # true for most answers, and quick
+        return text
+    text = rewrite(text, CHARACTER_REWRITES).translate(_SIGNS)
+    text = _BREAK_BESIDE_NUMBER.sub(_LINE_BREAK, text)
     text = nfkc_text(text).rstrip(" .,;")
     if r"\begin{" in text:
         text = _COLUMN_FORMAT.sub(lambda columns: re.sub(r"[|\s]", "", columns[0]), text)
         text = _ROW_END_PATTERN.sub(lambda end: "" if "hline" in end[0] else _ROW_END, text)
         text = text.replace("{smallmatrix}", "{matrix}")
-    for pattern, replacement in _REWRITES.items():
-        text = re.sub(pattern, replacement, text)
+    text = rewrite(text, NOTATION_REWRITES)
     text = _BREAK_BETWEEN_NUMBERS.sub("\n", " ".join(text.replace(_ROW_END, r" \\ ").split()))
     return re.sub(f"[ {_LINE_BREAK}]+", " ", text).strip().rstrip(" .,;")

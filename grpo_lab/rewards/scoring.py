@@ -9,6 +9,7 @@ those of a batch run concurrently. TRL's arguments `log_metric` and `log_extra` 
 """
 
 import asyncio
+import contextlib
 import copy
 import functools
 import inspect
@@ -17,7 +18,7 @@ import math
 import numbers
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,7 +36,7 @@ from grpo_lab.rewards.functions import (
     innermost_function,
     is_defined_in_package,
     is_real_within,
-    receives,
+    received_keywords,
     reward_func_list,
     reward_names,
 )
@@ -101,12 +102,15 @@ def score_completions(
     weights = torch.tensor(check_weights(reward_weights, names), dtype=torch.float32)
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
-    pending = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
+    results = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     # By now all async functions of the batch have been started.
-    reward_lists = [wait_for_rewards() for wait_for_rewards in pending]
+    reward_lists = [
+        _finished_rewards(function, name, result, completions)
+        for function, name, result in zip(functions, names, results, strict=True)
+    ]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
-    _check_totals(rewards)
+    check_totals(rewards)
     none_applies = rewards_per_func.isnan().all(dim=1)
     if rows := none_applies.nonzero().flatten().tolist():
         warning = (
@@ -130,44 +134,54 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> Callable[[], list[float]]:
-    """Call a function, or start an async one; return a function that waits for the checked rewards and returns them."""
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> Any:
+    """Call a reward function and return its result; start an async one and return the future of its result."""
     copies = {
-        keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
-        for keyword, values in keywords.items()
-        if receives(function, keyword)
+        keyword: keywords[keyword] if keyword in NOT_COPIED else list(map(copy.deepcopy, keywords[keyword]))
+        for keyword in received_keywords(function, keywords)
     }
-    completions = keywords["completions"]
-    if is_async(function):
-        # All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
-        future = asyncio.run_coroutine_threadsafe(function(**copies), _background_loop())
-        return lambda: _result_or_reward_error(function, name, future.result, completions)
-
-    def call() -> Any:
+    with _exceptions_as_reward_error(function, name, keywords["completions"]):
+        if is_async(function):
+            # All coroutines of a process run on one event loop: many clients of servers can only be used on one.
+            return asyncio.run_coroutine_threadsafe(function(**copies), _background_loop())
         # Restores the mode afterwards, in case the function switches gradients off.
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(**copies)
 
-    rewards = _result_or_reward_error(function, name, call, completions)
-    return lambda: rewards
 
-
-def _result_or_reward_error(
-    function: Callable, name: str, get_result: Callable[[], Any], completions: Sequence
-) -> list[float]:
-    """Return the rewards of a function after checking them, or raise its exception as a `RewardError`.
+def _finished_rewards(function: Callable, name: str, result: Any, completions: Sequence) -> list[float]:
+    """Return the rewards of a function as floats, NaN for None.
 
     Args:
-        function: The reward function, which is not called here.
+        function: The reward function, which `_call` has called.
         name: Its name in messages.
-        get_result: A function that returns the result of the reward function, or raises its exception.
+        result: What it returned, or the future of it.
         completions: The completions that were scored.
 
     Raises:
-        RewardError: if the function raised an exception or its result is not a valid list of rewards.
+        RewardError: if an async function fails, or unless there is a valid reward for each completion.
     """
+    if is_async(function):
+        with _exceptions_as_reward_error(function, name, completions):
+            result = result.result()
+    values = result.tolist() if hasattr(result, "tolist") else result
+    is_list = isinstance(values, (list, tuple))
+    if not is_list or len(values) != len(completions):
+        description = f"{len(values)} rewards" if is_list else type(result).__name__
+        raise RewardError(name, f"returned {description}", f"expected a list of {len(completions)} rewards")
+    rewards = []
+    for row, value in enumerate(values):
+        if (reward := reward_as_float(value)) is None:
+            raise RewardError(name, f"returned {describe_value(value)} for row {row}", EXPECTED_REWARD)
+        rewards.append(reward)
+    return rewards
+
+
+@contextlib.contextmanager
+def _exceptions_as_reward_error(function: Callable, name: str, completions: Sequence) -> Iterator[None]:
+    """Raise an exception of a reward function inside the `with` block as a `RewardError`."""
     try:
-        result = get_result()
+        yield
     except (Exception, SystemExit) as error:  # SystemExit: a library that exits would end the run silently
         location = location_in_user_code(error)
         is_bug_of_this_package = is_defined_in_package(function) and not location
@@ -175,7 +189,6 @@ def _result_or_reward_error(
             raise  # not wrapped, so that the traceback is shown
         hint = _MESSAGES_HINT if _failed_on_messages(error, completions) else ""
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}", hint) from error
-    return _rewards_as_floats(result, name, len(completions))
 
 
 def _failed_on_messages(error: BaseException, completions: Sequence) -> bool:
@@ -186,25 +199,6 @@ def _failed_on_messages(error: BaseException, completions: Sequence) -> bool:
         return isinstance(error.obj, list)
     # The functions of `re` begin their message with these words.
     return isinstance(error, TypeError) and str(error).startswith("expected string")
-
-
-def _rewards_as_floats(result: Any, name: str, count: int) -> list[float]:
-    """Return the result of a reward function as floats, NaN for None.
-
-    Raises:
-        RewardError: unless there is a valid reward for each of `count` completions.
-    """
-    values = result.tolist() if hasattr(result, "tolist") else result
-    is_list = isinstance(values, (list, tuple))
-    if not is_list or len(values) != count:
-        description = f"{len(values)} rewards" if is_list else type(result).__name__
-        raise RewardError(name, f"returned {description}", f"expected a list of {count} rewards")
-    rewards = []
-    for row, value in enumerate(values):
-        if (reward := reward_as_float(value)) is None:
-            raise RewardError(name, f"returned {describe_value(value)} for row {row}", EXPECTED_REWARD)
-        rewards.append(reward)
-    return rewards
 
 
 def reward_as_float(value: Any) -> float | None:
@@ -219,10 +213,11 @@ def reward_as_float(value: Any) -> float | None:
     return float(value) if is_real_within(MAX_REWARD, value) else None
 
 
-def _check_totals(rewards: Float[Tensor, " B"]) -> None:
+def check_totals(rewards: Float[Tensor, " B"]) -> None:
     """Raise RunError if the weighted sum of a completion's rewards is greater than `MAX_REWARD` in size, or NaN.
 
-    The advantages of such rewards may be 0 or NaN, because the standard deviation overflows.
+    The advantages of such rewards may be 0 or NaN, because the standard deviation overflows. TRL adds rewards up
+    itself, so its trainer calls this check, too.
     """
     for row, total in enumerate(rewards.tolist()):
         if not abs(total) <= MAX_REWARD:

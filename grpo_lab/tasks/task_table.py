@@ -86,23 +86,28 @@ class Task:
 
 
 def _chat_rows(split: str, n: int | None, seed: int, language: str) -> Sequence[Row]:
-    return _first_rows(chat_tasks(language), n, "chat")
+    return _first_rows(chat_tasks(language), split, n, "chat")
 
 
-def _gsm8k_rows(split: str, n: int | None, seed: int, source: str | os.PathLike) -> list[Row]:
-    rows = gsm8k_problems(split, n, source)
-    return rows[:MAX_EVALUATED] if n is None and split == "test" else rows
+def _gsm8k_rows(split: str, n: int | None, seed: int, source: str | os.PathLike) -> Sequence[Row]:
+    return _first_rows(gsm8k_problems(split, n, source), split, n, "gsm8k")
 
 
 def _user_rows(split: str, n: int | None, seed: int, user_data: UserData, name: str) -> Sequence[Row]:
     rows = user_data.rows(split)
     if not rows:
         raise InputError(user_data.notes[-1])
-    return rows[:MAX_EVALUATED] if n is None and split == "test" else _first_rows(rows, n, name)
+    return _first_rows(rows, split, n, name)
 
 
-def _first_rows(rows: Sequence[Row], n: int | None, name: str) -> Sequence[Row]:
-    if n is not None and n > len(rows):
+def _first_rows(rows: Sequence[Row], split: str, n: int | None, name: str) -> Sequence[Row]:
+    """Return the first `n` rows of a split; None for all rows, or for `MAX_EVALUATED` of the held-out ones.
+
+    name: The name of the task, for the message.
+    """
+    if n is None:
+        return rows[:MAX_EVALUATED] if split == "test" else rows
+    if n > len(rows):
         raise InputError("n", n, f"it must be at most {len(rows)}, the problems of {name}")
     return rows[:n]
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.base.files import METRICS_FILE, SETTINGS_FILE
 from grpo_lab.diagnose.conditions import CONDITIONS
 from grpo_lab.diagnose.logs import (
@@ -88,6 +89,13 @@ def test_read_log_refuses_files_that_are_no_log(tmp_path):
     ]:
         with pytest.raises(error, match=message):
             read_log(source)
+
+
+def test_read_log_names_a_settings_file_that_cannot_be_read(tmp_path):
+    write(tmp_path / METRICS_FILE, ROWS)
+    (tmp_path / SETTINGS_FILE).write_text('{"precision": ', encoding="utf-8")
+    with pytest.raises(InputError, match=f"source is .*{SETTINGS_FILE}', which cannot be read as JSON"):
+        read_log(tmp_path)
 
 
 def log_of(settings: dict | None = None, **metrics: list) -> Log:

@@ -5,7 +5,15 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_lab.rewards.quantities import CHINESE_NUMBER, currency_unit, parse_chinese_number, parse_unit
+from grpo_lab.rewards.quantities import (
+    CHARACTER_REWRITES,
+    CHINESE_NUMBER,
+    NOTATION_REWRITES,
+    NUMBER_REWRITES,
+    parse_chinese_number,
+    parse_quantity,
+    parse_unit,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +35,14 @@ def test_other_texts_are_no_unit(tail):
 
 
 def test_a_currency_without_another_name_is_its_sign():
-    assert currency_unit("₿") == "₿"
-    assert currency_unit("$") == parse_unit(" dollars")
+    assert parse_quantity("₺5").unit == "₺"
+    assert parse_quantity("$5") == parse_quantity("5 dollars")
+
+
+@pytest.mark.parametrize("rewrites", [CHARACTER_REWRITES, NOTATION_REWRITES, NUMBER_REWRITES])
+def test_each_rewrite_makes_of_its_example_what_stands_beside_it(rewrites):
+    rewritten = {step.example: step.pattern.sub(step.replacement, step.example) for step in rewrites}
+    assert rewritten == {step.example: step.result for step in rewrites}
 
 
 @pytest.mark.parametrize(

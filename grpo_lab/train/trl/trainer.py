@@ -23,7 +23,7 @@ from grpo_lab.config.settings import learning_rate
 from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.functions import reward_func_list
-from grpo_lab.rewards.scoring import is_async
+from grpo_lab.rewards.scoring import check_totals, is_async
 from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefix, with_thought_prefix
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import encode_prompt
@@ -96,6 +96,11 @@ class TrlTrainer(trl.GRPOTrainer):
         self.run_config = run_config
         super().__init__(**arguments)
         self.remove_callback(PrinterCallback)
+
+    def _calculate_rewards(self, *arguments) -> torch.Tensor:
+        rewards_per_func = super()._calculate_rewards(*arguments)  # one row for each completion of all processes
+        check_totals((rewards_per_func * self.reward_weights.to(rewards_per_func.device)).nansum(dim=1))
+        return rewards_per_func
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()

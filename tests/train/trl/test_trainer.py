@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from grpo_lab.base.checks import RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rollout import end_token_ids
@@ -139,6 +140,14 @@ IN_PARTS = {
 
 def alternating_reward(completions, **_):
     return [float(row % 2) for row in range(len(completions))]
+
+
+def test_a_total_reward_beyond_the_limit_is_refused_on_trl_as_in_our_loop(tiny):
+    config = GRPOConfig(**IN_PARTS, precision="fp32", reward_weights=[1e20])
+    rows = TASKS["sums"].rows("train", 8)
+    trainer = trl_run.make_trainer(RunInputs(*tiny, rows, alternating_reward, config), rows)
+    with pytest.raises(RunError, match=r"^total reward is 1e[+]20 for row 1; expected at most 1e[+]15 in size"):
+        trainer.train()
 
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
