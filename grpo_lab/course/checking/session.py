@@ -1,6 +1,6 @@
 """The functions of a student's session: check, hint and progress, with the last verdict on each exercise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from grpo_lab.base.checks import check_choice
@@ -86,30 +86,12 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
             expected_outcomes(exercise, seed)  # computed before the student's code can change anything
             with library_stand_ins(function, exercise) as undefined_names, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)
-            verdict = replace(judge(exercise, outcomes, seed), judged_cell=_judged_cell(function))
+            verdict = replace(judge(exercise, outcomes, seed), judged_cell=CELL_HISTORY.judged_cell(function))
             if undefined_names:
-                verdict = replace(verdict, parts=(*verdict.parts, _undefined_part(undefined_names)))
+                note = fill(STAND_IN_NOTE, ", ".join(f"`{name}`" for name in undefined_names))
+                verdict = replace(verdict, parts=(*verdict.parts, Part(PartKind.SENTENCES, note)))
     LAST_CHECKS[exercise.name] = LastCheck(exercise, verdict, function, CELL_HISTORY.text(exercise.name))
     return verdict
-
-
-def _undefined_part(names: Sequence[str]) -> Part:
-    """Return a sentence on the functions that the notebook has not defined, and that the check has lent."""
-    quoted = ", ".join(f"`{name}`" for name in names)
-    return Part(PartKind.SENTENCES, fill(STAND_IN_NOTE, quoted))
-
-
-def _judged_cell(function: Callable) -> str:
-    """Return a sentence on the cell that defined the function; "" if no cell did."""
-    origin = CELL_HISTORY.origin(function)
-    if origin is None:
-        return ""
-    if origin.count is None:
-        return "judged: the function of this cell"
-    if origin.failed_count is not None:
-        sentence = "judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])"
-        return fill(sentence, origin.count, origin.failed_count)
-    return fill("judged: the cell that ran as In [{0}]", origin.count)
 
 
 def finished() -> dict[str, Callable]:

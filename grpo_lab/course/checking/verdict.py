@@ -44,7 +44,7 @@ STYLES = {
     Status.RIGHT: StatusStyle("right", "✓", "#009E73"),
     Status.PARTLY: StatusStyle("partly right", "◐", "#0072B2"),
     Status.WRONG: StatusStyle("not right yet", "✗", "#D55E00"),
-    Status.FORM: StatusStyle("not right yet", "✗", "#D55E00"),
+    Status.MALFORMED: StatusStyle("not right yet", "✗", "#D55E00"),
     Status.NOT_STARTED: StatusStyle("not done yet", "○", "#808080"),
 }
 
@@ -52,7 +52,7 @@ STYLES = {
 class PartKind(StrEnum):
     """The content of a part of a verdict. The values are stored in the file of grades."""
 
-    SENTENCES = "say"
+    SENTENCES = "sentences"
     VALUES = "values"  # lines in fixed width under a title
     EXPECTED = "expected"  # the same with expected values, which a student's page of a grading leaves out
     EQUATION = "equation"

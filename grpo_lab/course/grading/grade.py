@@ -39,7 +39,7 @@ from grpo_lab.course.grading.pages import (
     student_page,
     written_page,
 )
-from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun, Sandbox
+from grpo_lab.course.grading.run_notebook import ExerciseRun, NotebookRun, NotebookRunner
 from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.isolation import SANDBOXES, private_folders, strongest_isolation
@@ -190,14 +190,14 @@ def grade(
     _note_other_variants(submissions, fingerprint)
     exercises = assignment.exercises | variants
     all_hidden_paths = [folder, *hidden_paths, *private_folders()]
-    with Sandbox(assignment.exercises, strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
-        graded = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(assignment.stem, seed, sandbox.isolation, graded, fingerprint, variants)
+    with NotebookRunner(assignment.exercises, strongest_isolation(trust), time_limit, all_hidden_paths) as runner:
+        graded = _grade_submissions(submissions, runner, jobs, seed, exercises, progress)
+    return ClassGrades(assignment.stem, seed, runner.isolation, graded, fingerprint, variants)
 
 
 def _grade_submissions(
     submissions: list[Submission],
-    sandbox: Sandbox,
+    runner: NotebookRunner,
     jobs: int,
     seed: int,
     exercises: dict[str, Exercise],
@@ -211,7 +211,7 @@ def _grade_submissions(
         started = time.monotonic()
         try:
             submission = submissions[index]
-            return NotebookRun() if submission.problem else sandbox.run(submission.cells, [VISIBLE_SEED, seed])
+            return NotebookRun() if submission.problem else runner.run(submission.cells, [VISIBLE_SEED, seed])
         finally:
             seconds_by_index[index] = time.monotonic() - started
 
@@ -223,7 +223,7 @@ def _grade_submissions(
                 graded[index] = grade_submission(submissions[index], future, exercises, seed)
                 progress(len(graded), len(submissions), graded[index], seconds_by_index.get(index, 0.0))
         except BaseException:
-            sandbox.stop()
+            runner.stop()
             pool.shutdown(cancel_futures=True)
             raise
     return [graded[index] for index in range(len(submissions))]
@@ -305,14 +305,14 @@ def grade_answer(exercise: Exercise, run: ExerciseRun, seed: int) -> GradedAnswe
     """
     try:
         if run.problem:
-            status = Status.NOT_STARTED if run.is_undefined else Status.FORM
+            status = Status.NOT_STARTED if run.is_undefined else Status.MALFORMED
             return GradedAnswer(0, _sentence_verdict(exercise, status, run.problem))
         visible = judge(exercise, run.outcomes[VISIBLE_SEED], VISIBLE_SEED)
         fresh = judge(exercise, run.outcomes[seed], seed)
         points = earned_points(exercise.points, visible.shares, fresh.shares)
     except Exception as error:  # the outcomes come from the student's process, and may not end the grading of others
         message = f"What it returned could not be judged: {type(error).__name__}: {error}"
-        return GradedAnswer(0, _sentence_verdict(exercise, Status.FORM, message[:500]))
+        return GradedAnswer(0, _sentence_verdict(exercise, Status.MALFORMED, message[:500]))
     if visible.right and not fresh.right:
         # The verdict has sentences only, so that it shows no fresh input.
         verdict = _sentence_verdict(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")
@@ -322,4 +322,4 @@ def grade_answer(exercise: Exercise, run: ExerciseRun, seed: int) -> GradedAnswe
 
 def _sentence_verdict(exercise: Exercise, status: Status, text: str) -> Verdict:
     parts = tuple(Part(PartKind.SENTENCES, line) for line in text.splitlines() if line.strip())
-    return Verdict(exercise.name, status, parts, fault=Fault.STOPPED if status == Status.FORM else Fault.NONE)
+    return Verdict(exercise.name, status, parts, fault=Fault.STOPPED if status == Status.MALFORMED else Fault.NONE)

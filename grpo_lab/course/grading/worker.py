@@ -3,12 +3,13 @@
 This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the grading
 computes the expected values afterwards, in its own process. So the student's code can change only its own outcomes.
 
-After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
-call that one, so a mistake costs points only once.
+Before an exercise is tried, the library's versions of the earlier ones replace the student's. The exercise calls these,
+so a mistake costs points only once.
 """
 
 import gc
 import inspect
+import json
 import linecache
 import os
 import signal
@@ -17,15 +18,11 @@ import types
 from pathlib import Path
 
 from grpo_lab.base.user_code import python_of_cell
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, function_from_source
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
     Cell,
-    CellStep,
-    DoneStep,
-    ExerciseStep,
     FailedCells,
-    LibrarySources,
     NoOutcomes,
     Request,
     SeedOutcomes,
@@ -55,12 +52,11 @@ def main() -> None:
     restore_modules = save_modules()
     namespace = run_cells(request.cells, channel)
     restore_modules()  # a cell that replaces functions of a module must not change how exercises are tried
-    restore_library(request.library_sources, exercises, namespace)
-    for name in request.untried:
-        channel.send(StepStarted(ExerciseStep(name)))
+    for step, name in enumerate(request.untried, len(request.cells)):
+        channel.send(StepStarted(step))
+        restore_library(json.loads(channel.receive_line()), exercises, namespace)
         try_exercise(exercises[name], namespace.get(name), request, channel)
-        restore_library(LibrarySources.from_line(channel.receive_line()).sources, exercises, namespace)
-    channel.send(StepStarted(DoneStep()))
+    channel.send(StepStarted(len(request.cells) + len(request.untried)))
     os._exit(0)  # ends the process even if a cell has started threads that are still running
 
 
@@ -154,9 +150,7 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
     """
     for name, source in sources.items():
         function = inspect.unwrap(exercises[name].function)
-        defined: dict = {}
-        exec(source, function.__globals__, defined)
-        function.__code__ = defined[name].__code__
+        function.__code__ = function_from_source(function, source).__code__
         namespace[name] = exercises[name].function
 
 
@@ -184,8 +178,8 @@ def run_cells(cells: list[Cell], channel: Channel) -> dict:
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
     reasons: dict[int, str] = {}
     defined_by_student: dict[str, object] = {}
-    for cell in cells:
-        channel.send(StepStarted(CellStep(cell.number)))
+    for step, cell in enumerate(cells):
+        channel.send(StepStarted(step))
         try:
             run_cell(cell, namespace)
         except BaseException as error:

@@ -226,7 +226,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         changes["dtype"] = lambda result, arguments: result.to(torch.float16)
     if exercise.observations is None:
         # If None may be an answer, a wrong None is no fault of form, and a list is returned instead.
-        changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
+        changes["type"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
     if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
     tensors_of_cases = [
