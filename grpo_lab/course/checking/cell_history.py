@@ -232,6 +232,15 @@ def _text_of(function: Any) -> str | None:
     return text
 
 
+def is_from_library(value: Any) -> bool:
+    """Return True for a function of grpo_lab.
+
+    This uses `type` and not `isinstance`, which would run code of a student's object.
+    """
+    module = value.__module__ if type(value) is FunctionType else None
+    return type(module) is str and module.partition(".")[0] == "grpo_lab"
+
+
 def namespace_of(function: Any) -> dict[str, Any]:
     """Return the global names of a function below its decorators; an empty dictionary for an object without any."""
     namespace = getattr(inspect.unwrap(function), "__globals__", None) if callable(function) else None

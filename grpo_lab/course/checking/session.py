@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.cell_history import CELL_HISTORY
+from grpo_lab.course.checking.cell_history import CELL_HISTORY, is_from_library
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
@@ -39,13 +39,9 @@ class LastCheck:
         if self.verdict.fault == Fault.STALE or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
             return True
         # A cell of the assignment that trains with the functions may have imported the library's under this name.
-        if _is_from_library(CELL_HISTORY.object_named(name)):
+        if is_from_library(CELL_HISTORY.object_named(name)):
             return False
         return CELL_HISTORY.text(name) != self.text
-
-
-def _is_from_library(function: object) -> bool:
-    return str(getattr(function, "__module__", "")).partition(".")[0] == "grpo_lab"
 
 
 STAND_IN_NOTE = (

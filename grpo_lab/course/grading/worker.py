@@ -18,6 +18,7 @@ import types
 from pathlib import Path
 
 from grpo_lab.base.user_code import python_of_cell
+from grpo_lab.course.checking.cell_history import is_from_library
 from grpo_lab.course.exercise import Exercise, function_from_source
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
@@ -184,22 +185,13 @@ def run_cells(cells: list[Cell], channel: Channel) -> dict:
             run_cell(cell, namespace)
         except BaseException as error:
             reasons[cell.number] = error_in_words(error)
-        defined_by_student |= {name: value for name, value in namespace.items() if not _is_from_library(value)}
+        defined_by_student |= {name: value for name, value in namespace.items() if not is_from_library(value)}
     channel.send(FailedCells(reasons))
     # A later cell may import the library's function under the name of the student's. The student's still counts.
     for name, value in namespace.items():
-        if _is_from_library(value) and name in defined_by_student:
+        if is_from_library(value) and name in defined_by_student:
             namespace[name] = defined_by_student[name]
     return namespace
-
-
-def _is_from_library(value) -> bool:
-    """Return True for a function of this package, which may lack its body.
-
-    This uses `type` and not `isinstance`, which would run code of a student's object.
-    """
-    module = value.__module__ if type(value) is types.FunctionType else None
-    return type(module) is str and module.startswith("grpo_lab")
 
 
 def run_cell(cell: Cell, namespace: dict) -> None:
