@@ -147,12 +147,11 @@ class Exercise:
         names = [mistake.name for mistake in self.mistakes]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"mistakes of {self.name} have the name {', '.join(repeated)} more than once")
-        object.__setattr__(self, "mistakes", tuple(map(self._with_function, self.mistakes)))
-
-    def _with_function(self, mistake: Mistake) -> Mistake:
-        if not mistake.lines:
-            return mistake
-        return replace(mistake, function=with_changed_lines(self.function, mistake.lines))
+        mistakes = tuple(
+            replace(mistake, function=with_changed_lines(self.function, mistake.lines)) if mistake.lines else mistake
+            for mistake in self.mistakes
+        )
+        object.__setattr__(self, "mistakes", mistakes)
 
     @property
     def name(self) -> str:

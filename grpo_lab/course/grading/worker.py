@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 import types
-from pathlib import Path
 
 from grpo_lab.base.user_code import python_of_cell
 from grpo_lab.course.checking.cell_history import is_from_library
@@ -31,22 +30,20 @@ from grpo_lab.course.grading.messages import (
     WorkerMessage,
     write_worker_message,
 )
+from grpo_lab.sandbox.bootstrap import set_limits
+from grpo_lab.sandbox.python import MAX_FILE_BYTES, MAX_OPEN_FILES
 
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
-# A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
-MAX_FILE_BYTES = 16_000_000
-MAX_OPEN_FILES = 64
 
 
 def main() -> None:
     """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
     request = Request.from_line(channel.receive_line())
-    set_resource_limits(CPU=request.cpu_seconds, FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
     exercises = load_exercises(request.exercises)
     disable_checks()
     gc.collect()
-    limit_memory(request.memory_bytes)
+    set_limits(request.cpu_seconds, request.memory_bytes, MAX_FILE_BYTES, MAX_OPEN_FILES)
     if hasattr(signal, "SIGINT"):
         # The teacher's Ctrl-C is handled by the grading. A KeyboardInterrupt that a cell raises still ends the cell.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -78,27 +75,6 @@ class Channel:
 
     def receive_line(self) -> bytes:
         return self._in.readline()
-
-
-def set_resource_limits(**limits: int) -> None:
-    """Set resource limits of this process, such as CPU=60. Windows has none, and there this does nothing."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    for kind, value in limits.items():
-        _, hard = resource.getrlimit(resource_id := getattr(resource, f"RLIMIT_{kind}"))
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(resource_id, (value, value))
-
-
-def limit_memory(additional_bytes: int) -> None:
-    """Limit the memory to this many bytes more than the process has now. This is done on Linux only."""
-    if sys.platform == "linux":
-        import resource
-
-        pages_in_use = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        set_resource_limits(AS=additional_bytes + pages_in_use * resource.getpagesize())
 
 
 def load_exercises(names: list[str]) -> dict[str, Exercise]:
