@@ -147,12 +147,11 @@ class Exercise:
         names = [mistake.name for mistake in self.mistakes]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"mistakes of {self.name} have the name {', '.join(repeated)} more than once")
-        object.__setattr__(self, "mistakes", tuple(map(self._with_function, self.mistakes)))
-
-    def _with_function(self, mistake: Mistake) -> Mistake:
-        if not mistake.lines:
-            return mistake
-        return replace(mistake, function=with_changed_lines(self.function, mistake.lines))
+        mistakes = tuple(
+            replace(mistake, function=with_changed_lines(self.function, mistake.lines)) if mistake.lines else mistake
+            for mistake in self.mistakes
+        )
+        object.__setattr__(self, "mistakes", mistakes)
 
     @property
     def name(self) -> str:
@@ -288,8 +287,7 @@ def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callabl
 
     @cache
     def compiled() -> Callable:
-        right = inspect.unwrap(reference)
-        return function_from_source(right, with_lines(source_of(right), lines))
+        return function_from_source(inspect.unwrap(reference), with_lines(source_of(reference), lines))
 
     def wrong(*args, **kwargs):
         return compiled()(*args, **kwargs)
@@ -299,12 +297,12 @@ def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callabl
     return wrong
 
 
-def source_of(function: FunctionType) -> str:
+def source_of(function: Callable) -> str:
     """Return the current source of a function, without the indentation that it has in its file."""
     return textwrap.dedent(inspect.getsource(function))
 
 
-def function_from_source(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
+def function_from_source(reference: FunctionType, source: str | ast.Module, file: str = "") -> FunctionType:
     """Compile source in the namespace of the reference's module, and return the function that has the reference's name.
 
     Args:

@@ -140,7 +140,7 @@ class _SplitSource(NamedTuple):
 
 
 def _split_source(exercise: Exercise) -> _SplitSource:
-    source = source_of(inspect.unwrap(exercise.function))
+    source = source_of(exercise.function)
     function = parsed_function(source)
     checks = given_checks(function)
     body_start = _end_line(checks[-1]) if checks else _docstring_end(function)

@@ -19,11 +19,10 @@ import re
 import textwrap
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -86,10 +85,6 @@ class ClassFormula:
             title=filled(self.title),
             hints=[filled(hint) for hint in self.hints],
         )
-
-
-REQUIRED_KEYS = {field.name for field in fields(ClassFormula)[:4]}
-OPTIONAL_KEYS = {field.name for field in fields(ClassFormula)[4:]}
 
 
 @dataclass(frozen=True)
@@ -163,19 +158,16 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[ClassFormula]]:
     if not isinstance(content, dict):
         raise InputError("variants", str(file), "expected a list of entries for each function")
     known_names = [name for names in exercises.NAMES.values() for name in names]
+    formulas: dict[str, list[ClassFormula]] = {}
     for name, entries in content.items():
         check_choice("variants", name, known_names)
-        if not (isinstance(entries, list) and entries and all(map(_is_entry, entries))):
-            expected = f"expected a list of entries with {', '.join(sorted(REQUIRED_KEYS))}"
-            raise InputError("variants", name, expected)
-    return {
-        name: [ClassFormula(**entry | {"equation": str(entry["equation"])}) for entry in entries]
-        for name, entries in content.items()
-    }
-
-
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and REQUIRED_KEYS <= entry.keys() <= REQUIRED_KEYS | OPTIONAL_KEYS
+        try:
+            formulas[name] = [ClassFormula(**entry | {"equation": str(entry["equation"])}) for entry in entries]
+        except (TypeError, KeyError):
+            formulas[name] = []
+        if not formulas[name]:
+            raise InputError("variants", name, "expected a list of entries with equation, formula, line, says")
+    return formulas
 
 
 def variant_of(name: str, formula: ClassFormula) -> Exercise:

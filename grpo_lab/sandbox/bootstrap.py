@@ -23,7 +23,7 @@ def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
         file_size: Limit of the size of a file in bytes.
         open_files: Limit of the number of open files.
     """
-    _set_limits(cpu_seconds, memory, file_size, open_files)
+    set_limits(cpu_seconds, memory, file_size, open_files)
     folder = sys.path.pop(0)
     sys.argv = ["program.py"]
     write = os.write  # the program may replace `os.write`
@@ -46,16 +46,25 @@ def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
     write(1, token)
 
 
-def _set_limits(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
-    """Set the limits of this process; the arguments are those of `run`."""
-    import resource
+def set_limits(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
+    """Set the limits of this process, within those that it has. Windows has none, and macOS none of memory.
 
-    with open("/proc/self/statm", encoding="ascii") as file:
-        memory += int(file.read().split()[0]) * resource.getpagesize()
+    The arguments are those of `run`.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
     # At the first CPU limit the process gets a signal that it can ignore; at the second, a second later, it is killed.
-    limits = {"CPU": (cpu_seconds, cpu_seconds + 1), "AS": memory, "FSIZE": file_size, "NOFILE": open_files, "CORE": 0}
+    limits = {"CPU": (cpu_seconds, cpu_seconds + 1), "FSIZE": file_size, "NOFILE": open_files, "CORE": 0}
+    if sys.platform == "linux":
+        with open("/proc/self/statm", encoding="ascii") as file:
+            limits["AS"] = memory + int(file.read().split()[0]) * resource.getpagesize()
     for kind, value in limits.items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), value if isinstance(value, tuple) else (value, value))
+        limit = getattr(resource, f"RLIMIT_{kind}")
+        hard = resource.getrlimit(limit)[1]
+        pair = value if isinstance(value, tuple) else (value, value)
+        resource.setrlimit(limit, pair if hard == resource.RLIM_INFINITY else tuple(min(part, hard) for part in pair))
 
 
 def _print_error(error: BaseException, program: str) -> None:

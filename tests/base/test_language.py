@@ -111,7 +111,7 @@ def test_predictions_translate_displayed_text_and_store_english(chinese, capsys)
     prediction.truth("the right sum")
     show_caption("An axis is missing.")
     assert capsys.readouterr().out.splitlines()[1:] == ["(Which?) 答案：正确的和。", "图。 少了一个轴。"]
-    verdict = Verdict("kl_exact", "wrong", (Part("say", "An axis is missing."),))
+    verdict = Verdict("kl_exact", "wrong", (Part("sentences", "An axis is missing."),))
     assert repr(verdict) == "✗ kl_exact: 还不对\n少了一个轴。" and "少了一个轴。" in verdict._repr_html_()
     assert verdict.message == "An axis is missing." and prediction.true_value == "the right sum"
 

@@ -15,7 +15,7 @@ from grpo_lab.course.exercises import ASSIGNMENTS, exercises_of_notebook
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import grade_class
 from grpo_lab.course.grading.messages import UNDEFINED
-from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun, Sandbox
+from grpo_lab.course.grading.run_notebook import ExerciseRun, NotebookRun, NotebookRunner
 from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import imports_of, solution_body, stub_head
@@ -80,7 +80,7 @@ RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
 OPTIONS = {"output": None, "number": None, "seed": None, "jobs": 1, "time_limit": 30.0, "trust": False}
 
 
-class InProcess(Sandbox):
+class InProcess(NotebookRunner):
     """A stand-in for the sandbox that runs the cells in this process.
 
     before_run: A function that is called with the text of the cells before they run; a test may replace it.

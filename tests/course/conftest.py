@@ -11,7 +11,7 @@ from tests.course.classroom import RIGHT, WRONG_RLOO, InProcess, file_name, subm
 @pytest.fixture
 def sandbox(monkeypatch) -> InProcess:
     in_process = InProcess()
-    monkeypatch.setattr(grade_module, "Sandbox", in_process)
+    monkeypatch.setattr(grade_module, "NotebookRunner", in_process)
     monkeypatch.setattr(grade_module, "strongest_isolation", lambda trust: "bubblewrap")
     return in_process
 

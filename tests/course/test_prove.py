@@ -55,7 +55,7 @@ def test_verdicts_are_fully_translated_into_chinese(name, monkeypatch):
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     for part in (
-        part for verdict in verdicts for part in (*verdict.parts, *verdict.folded_parts) if part.kind == "say"
+        part for verdict in verdicts for part in (*verdict.parts, *verdict.folded_parts) if part.kind == "sentences"
     ):
         chinese = _(part.text)
         prose = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]", "", chinese)

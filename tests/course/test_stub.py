@@ -11,7 +11,7 @@ from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.grading.grade import grade_answer
-from grpo_lab.course.grading.sandbox import ExerciseRun
+from grpo_lab.course.grading.run_notebook import ExerciseRun
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER

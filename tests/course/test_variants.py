@@ -23,7 +23,7 @@ from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.exercises import ASSIGNMENTS
 from grpo_lab.course.grading.grade import grade_answer
-from grpo_lab.course.grading.sandbox import ExerciseRun
+from grpo_lab.course.grading.run_notebook import ExerciseRun
 from grpo_lab.course.grading.submission import written_answer
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head

@@ -25,9 +25,18 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.base.user_code import Function, functions_of_cell, parse_cell, python_of_cell
 
 DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
+FAILED = (
+    "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so the one in "
+    "memory is older{run}. Run the cell until it raises nothing, then check again."
+)
+EDITED = (
+    "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the saved notebook "
+    "shows. Run the cell, then check again."
+)
 
 
 @dataclass
@@ -51,36 +60,6 @@ class CellRun:
     file_state: tuple | None
     count: int | None = None
     has_failed: bool = False
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A function in memory that is not the one on the page.
-
-    Attributes:
-        kind: "failed" if a later run of the cell failed, "edited" if the saved cell has another text.
-        name: The name of the function.
-        count: The number of the run that defined the function in memory.
-        failed_count: The number of the run that failed.
-    """
-
-    kind: str
-    name: str
-    count: int | None
-    failed_count: int | None = None
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The run of a cell that defined a function.
-
-    Attributes:
-        count: The number of the run; None while the cell runs.
-        failed_count: The number of a later run that failed to define the function's name; None if there is none.
-    """
-
-    count: int | None
-    failed_count: int | None
 
 
 class CellHistory:
@@ -111,22 +90,26 @@ class CellHistory:
         shell.events.register("pre_run_cell", self._begin)
         shell.events.register("post_run_cell", self._end)
 
-    def mismatch(self, function: Any) -> Mismatch | None:
-        """Return the first mismatch with the page, of the function or of a function of the notebook that it calls.
+    def mismatch(self, function: Any) -> str:
+        """Return a sentence on the first mismatch with the page, of the function or of one of the notebook's it calls.
 
-        None means that all of them are the ones on the page.
+        It is "" if all of them are the ones on the page.
         """
-        mismatches = map(self._mismatch, self._reachable(function))
-        return next((mismatch for mismatch in mismatches if mismatch), None)
+        return next(filter(None, map(self._mismatch, self._reachable(function))), "")
 
-    def origin(self, function: Any) -> Origin | None:
-        """Return the run that defined the function; None for a function that no cell defined."""
+    def judged_cell(self, function: Any) -> str:
+        """Return a sentence on the cell that defined the function, for a verdict; "" if no cell did."""
         definition = self._definition(function)
         if definition is None:
-            return None
+            return ""
         name, run = definition
+        if run.count is None:
+            return "judged: the function of this cell"
         last_run = self.last_runs.get(name, run)
-        return Origin(run.count, last_run.count if last_run.has_failed and last_run is not run else None)
+        if last_run.has_failed and last_run is not run:
+            sentence = "judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])"
+            return fill(sentence, run.count, last_run.count)
+        return fill("judged: the cell that ran as In [{0}]", run.count)
 
     def object_named(self, name: str) -> Any:
         """Return the object in memory that has this name; None if there is none, and outside IPython."""
@@ -172,17 +155,17 @@ class CellHistory:
                     return name, run
         return next(((name, run) for name, (run, defined) in self.definitions.items() if defined is function), None)
 
-    def _mismatch(self, function: Any) -> Mismatch | None:
+    def _mismatch(self, function: Any) -> str:
         definition = self._definition(function)
         if definition is None:
-            return None
+            return ""
         name, run = definition
         last_run = self.last_runs.get(name, run)
         has_failed_later = last_run.has_failed and last_run is not run
         is_other_cell = None not in (last_run.cell_id, run.cell_id) and last_run.cell_id != run.cell_id
         if has_failed_later and not is_other_cell and last_run.code != run.code:
-            return Mismatch("failed", name, run.count, last_run.count)
-        return Mismatch("edited", name, run.count) if self._is_edited(name, run) else None
+            return fill(FAILED, name=f"`{name}`", run=_in_words(run.count), failed_run=_in_words(last_run.count))
+        return fill(EDITED, name=f"`{name}`", run=_in_words(run.count)) if self._is_edited(name, run) else ""
 
     def _is_edited(self, name: str, run: CellRun) -> bool:
         """Return True if the notebook was saved after the run, and the saved cell has another text of the function.
@@ -212,6 +195,11 @@ class CellHistory:
             if self._definition(current) is not None and isinstance(undecorated, FunctionType):
                 called = (undecorated.__globals__.get(name) for name in _global_names(undecorated.__code__))
                 pending += [value for value in called if isinstance(value, FunctionType)]
+
+
+def _in_words(count: int | None) -> str:
+    """Return the number of a run as the end of a clause, such as " (In [7])"; "" if it has none."""
+    return "" if count is None else Phrase(" ", fill("(In [{0}])", count))
 
 
 def function_texts(cell: str) -> dict[str, str]:
@@ -244,16 +232,26 @@ def _text_of(function: Any) -> str | None:
     return text
 
 
-def without_decorators(function: Any) -> Any:
-    """Return the function without its decorators, so that its namespace can be read; other objects unchanged."""
-    return inspect.unwrap(function) if callable(function) else function
+def is_from_library(value: Any) -> bool:
+    """Return True for a function of grpo_lab.
+
+    This uses `type` and not `isinstance`, which would run code of a student's object.
+    """
+    module = value.__module__ if type(value) is FunctionType else None
+    return type(module) is str and module.partition(".")[0] == "grpo_lab"
+
+
+def namespace_of(function: Any) -> dict[str, Any]:
+    """Return the global names of a function below its decorators; an empty dictionary for an object without any."""
+    namespace = getattr(inspect.unwrap(function), "__globals__", None) if callable(function) else None
+    return namespace if isinstance(namespace, dict) else {}
 
 
 def global_names_of(function: Any) -> set[str]:
     """Return the global names that a function reads, itself or through functions of the same namespace."""
     names: set[str] = set()
-    pending = [without_decorators(function)]
-    namespace = getattr(pending[0], "__globals__", {})
+    namespace = namespace_of(function)
+    pending = [inspect.unwrap(function)] if namespace else []
     while pending:
         current = pending.pop()
         if isinstance(current, FunctionType) and current.__globals__ is namespace:

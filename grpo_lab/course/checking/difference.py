@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,29 +73,17 @@ def first_difference(attempt: Attempt, index: int) -> Difference:
     changing = {name for outcome in attempt.expected for name in outcome.changed_arguments}
     if got.error:
         return _error_difference(got, expected)
-    comparison = _Comparison(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observations is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    in_values = [_value_difference(subject, value, right, comparison) for subject, value, right in pairs]
+    in_values = [_value_difference(subject, value, right, exercise) for subject, value, right in pairs]
     in_form = [difference for difference in in_values if difference and difference.fault]
-    in_arguments = _argument_differences(got, expected, comparison, changing)
-    in_gradients = _gradient_differences(got, expected, exercise, comparison)
+    in_arguments = _argument_differences(got, expected, exercise, changing)
+    in_gradients = _gradient_differences(got, expected, exercise)
     return next(difference for difference in [*in_form, *in_arguments, *in_values, *in_gradients] if difference)
 
 
-class _Comparison(NamedTuple):
-    """The settings of a comparison.
-
-    Attributes:
-        tolerance: The tolerance of the exercise.
-        allows_none: Whether the function may return None, or a list with None in it.
-    """
-
-    tolerance: float
-    allows_none: bool
-
-
 def may_be_none(exercise: Exercise) -> bool:
+    """Return True if the function may return None, or a list with None in it."""
     return "None" in str(inspect.signature(exercise.function).return_annotation)
 
 
@@ -113,17 +101,17 @@ def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     return Difference("the result", OtherObject(got.error), expected.value, text, Fault.ERROR)
 
 
-def _value_difference(subject: str, got: Any, expected: Any, comparison: _Comparison) -> Difference | None:
-    if equal_data(got, expected, comparison.tolerance):
+def _value_difference(subject: str, got: Any, expected: Any, exercise: Exercise) -> Difference | None:
+    if equal_data(got, expected, exercise.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return _tensor_difference(subject, got, expected, comparison)
+        return _tensor_difference(subject, got, expected, exercise)
     if is_number(got) and is_number(expected):
         number, right = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(subject, got, expected, relation_of_tensors(number, right, comparison.tolerance))
+        return Difference(subject, got, expected, relation_of_tensors(number, right, exercise.tolerance))
     parts, right_parts = _as_dict(got), _as_dict(expected)
     if type(got) is type(expected) and parts is not None and right_parts is not None:
-        return _part_difference(subject, parts, right_parts, comparison)
+        return _part_difference(subject, parts, right_parts, exercise)
     if isinstance(got, bool) and isinstance(expected, bool) and subject.startswith("whether "):
         text = fill(
             "The check asks {0}: here {1}, and {2} is expected.", subject, _yes_or_no(got), _yes_or_no(expected)
@@ -132,14 +120,14 @@ def _value_difference(subject: str, got: Any, expected: Any, comparison: _Compar
     if _kind_name(got) == _kind_name(expected):
         return Difference(subject, got, expected)
     text = fill("{0} is {1}; {2} is expected.", _capitalised(subject), _kind_name(got), _kind_name(expected))
-    if comparison.allows_none and (got is None or (expected is None and isinstance(got, str | float))):
+    if may_be_none(exercise) and (got is None or (expected is None and isinstance(got, str | float))):
         return Difference(subject, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every path through the function end in a return?"
     return Difference(subject, got, expected, text, Fault.TYPE)
 
 
-def _part_difference(subject: str, got: dict, expected: dict, comparison: _Comparison) -> Difference:
+def _part_difference(subject: str, got: dict, expected: dict, exercise: Exercise) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
         text = fill("{0} entries in {1}; {2} are expected.", len(got), subject, len(expected))
         return Difference(subject, list(got.values()), list(expected.values()), text, Fault.TYPE)
@@ -151,12 +139,12 @@ def _part_difference(subject: str, got: dict, expected: dict, comparison: _Compa
         text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
         return Difference(subject, list(got), list(expected), text, Fault.TYPE)
     container = subject.removeprefix("the ")
-    compared = (_value_difference(f"{container}[{key!r}]", got[key], expected[key], comparison) for key in expected)
+    compared = (_value_difference(f"{container}[{key!r}]", got[key], expected[key], exercise) for key in expected)
     differences = [difference for difference in compared if difference]
     return next((difference for difference in differences if difference.fault), differences[0])
 
 
-def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: _Comparison) -> Difference:
+def _tensor_difference(subject: str, got: Tensor, expected: Tensor, exercise: Exercise) -> Difference:
     if got.shape != expected.shape:
         text = fill(
             "{0} has shape {1}; {2} is expected.", _capitalised(subject), tuple(got.shape), tuple(expected.shape)
@@ -165,7 +153,7 @@ def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: 
     if got.dtype != expected.dtype:
         text = fill("{0} has dtype {1}; {2} is expected.", _capitalised(subject), dtype_name(got), dtype_name(expected))
         return Difference(subject, got, expected, text, Fault.DTYPE)
-    return Difference(subject, got, expected, relation_of_tensors(got, expected, comparison.tolerance))
+    return Difference(subject, got, expected, relation_of_tensors(got, expected, exercise.tolerance))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -181,7 +169,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
 
 
 def _argument_differences(
-    got: Outcome, expected: Outcome, comparison: _Comparison, changing: set[str]
+    got: Outcome, expected: Outcome, exercise: Exercise, changing: set[str]
 ) -> list[Difference | None]:
     """Return the differences in arguments: first those that must not be changed in place, then those that must.
 
@@ -204,7 +192,7 @@ def _argument_differences(
         if name in got.changed_arguments:
             differences.append(
                 _value_difference(
-                    fill("{0} after the call", name), got.changed_arguments[name], expected_value, comparison
+                    fill("{0} after the call", name), got.changed_arguments[name], expected_value, exercise
                 )
             )
         else:
@@ -215,22 +203,20 @@ def _argument_differences(
     return differences
 
 
-def _gradient_differences(
-    got: Outcome, expected: Outcome, exercise: Exercise, comparison: _Comparison
-) -> list[Difference]:
+def _gradient_differences(got: Outcome, expected: Outcome, exercise: Exercise) -> list[Difference]:
     differences = []
     for name in exercise.gradient_of:
         gradients = got.gradients.get(name), expected.gradients.get(name)
         if not same_gradient(*gradients, exercise.tolerance):
             is_cut_off = expected.has_gradient and not got.has_gradient
-            text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, comparison)
+            text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, exercise)
             gradient, right = (OtherObject("no gradient") if value is None else value for value in gradients)
             fault = Fault.DETACHED if is_cut_off else Fault.NONE
             differences.append(Difference(fill("the gradient of {0}", name), gradient, right, text, fault))
     return differences
 
 
-def _about_gradient(name: str, got: Any, expected: Any, comparison: _Comparison) -> str:
+def _about_gradient(name: str, got: Any, expected: Any, exercise: Exercise) -> str:
     start = "The value is right, but the gradient is not."
     if isinstance(got, Tensor) and got.isnan().any():
         return Phrase(start, " ", fill("NaN arrives at {0}.", name))
@@ -240,7 +226,7 @@ def _about_gradient(name: str, got: Any, expected: Any, comparison: _Comparison)
     if no_gradient(got):
         return Phrase(start, " ", fill("No gradient arrives at {0}: it is zero everywhere.", name))
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        sentence = relation_of_tensors(got, expected, comparison.tolerance)
+        sentence = relation_of_tensors(got, expected, exercise.tolerance)
         return Phrase(start, " ", fill("The gradient of {0}: {1}", name, Phrase(sentence))) if sentence else start
     return start
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, counted, fill
-from grpo_lab.course.checking.cell_history import Mismatch
 from grpo_lab.course.checking.difference import (
     RELATION_TOLERANCE,
     Difference,
@@ -47,15 +46,6 @@ FORM_FAULTS = {
 }
 
 
-# The sentences about a function in memory that is not the one on the page, by `Mismatch.kind`.
-MISMATCHES = {
-    "failed": "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so "
-    "the one in memory is older{run}. Run the cell until it raises nothing, then check again.",
-    "edited": "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the "
-    "saved notebook shows. Run the cell, then check again.",
-}
-
-
 def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Verdict:
     """Return the verdict on outcomes of `run_student`, from this process or from another one.
 
@@ -82,12 +72,9 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     return _wrong_verdict(attempt, shares) if attempt.failing else _right_verdict(attempt, shares)
 
 
-def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
-    """Return the verdict on a function in memory that is not the one of the notebook page."""
-    counts = {"run": mismatch.count, "failed_run": mismatch.failed_count}
-    runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
-    sentence = fill(MISMATCHES[mismatch.kind], name=f"`{mismatch.name}`", **runs)
-    return _make_verdict(exercise, Status.FORM, [Part(PartKind.SENTENCES, sentence)], fault=Fault.STALE)
+def mismatch_verdict(exercise: Exercise, sentence: str) -> Verdict:
+    """Return the verdict on a function in memory that is not the one of the notebook page, as the sentence says."""
+    return _make_verdict(exercise, Status.MALFORMED, [Part(PartKind.SENTENCES, sentence)], fault=Fault.STALE)
 
 
 def fault_verdict(exercise: Exercise, fault: Fault, message: str = "", **fields) -> Verdict:
@@ -99,7 +86,7 @@ def fault_verdict(exercise: Exercise, fault: Fault, message: str = "", **fields)
         fields: More fields of the verdict.
     """
     sentence = fill(FORM_FAULTS[fault], message=Phrase(message))
-    return _make_verdict(exercise, Status.FORM, [Part(PartKind.SENTENCES, sentence)], fault=fault, **fields)
+    return _make_verdict(exercise, Status.MALFORMED, [Part(PartKind.SENTENCES, sentence)], fault=fault, **fields)
 
 
 def _right_verdict(attempt: Attempt, shares: dict[str, float]) -> Verdict:
@@ -147,7 +134,7 @@ def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool)
     if has_right_values:
         return Status.PARTLY
     if has_fault_of_form:
-        return Status.FORM
+        return Status.MALFORMED
     return Status.WRONG
 
 

@@ -7,7 +7,7 @@ the same way. A mistake is computed case by case, until a case rules it out.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations, permutations
@@ -20,7 +20,7 @@ from grpo_lab.course.exercise import Exercise, Mistake, with_changed_lines
 from grpo_lab.course.stub import planted_lines
 
 _MAX_NAMED_MISTAKES = 3
-_UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are never swapped
+_UNSPECIFIC_TYPES = ("inspect._empty", "int", "bool", "str", "typing.Any")  # arguments of these are never swapped
 _NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
 
@@ -46,29 +46,38 @@ def unrepaired_stub(exercise: Exercise) -> Mistake | None:
 
 
 @cache
-def ignored_settings(exercise: Exercise) -> list[Mistake]:
-    """Return a mistake for each setting that an answer may ignore.
+def mistakes_by_name(exercise: Exercise) -> dict[str, Mistake]:
+    """Return all mistakes that a verdict on this exercise may name, by name."""
+    return {mistake.name: mistake for mistake in (*general_mistakes(exercise), *exercise.mistakes)}
 
-    The mistake is the reference with the setting always at its default, or at 1 if it has none.
+
+@cache
+def general_mistakes(exercise: Exercise) -> list[Mistake]:
+    """Return the mistakes that follow from the arguments of the reference; none for a variant.
+
+    In this order: an argument is ignored; a choice is taken for another; two arguments are swapped; a number is
+    inverted or negated. They call the reference, which a student's notebook lacks if it is that of a variant.
     """
-    reference, mistakes = inspect.unwrap(exercise.function), []
-    for name, parameter in inspect.signature(reference).parameters.items():
-        if parameter.default is not parameter.empty or parameter.annotation in (float, int):
-            value = parameter.annotation(1) if parameter.default is parameter.empty else parameter.default
-            mistakes.append(_always_value(reference, name, "ignored", value))
-    return mistakes
+    if exercise.is_variant:
+        return []
+    reference = inspect.unwrap(exercise.function)
+    parameters = inspect.signature(reference).parameters
+    choices = values_of_choices(exercise)
+    return [
+        *_ignored_arguments(reference, parameters.values()),
+        *(mistake for name, values in choices.items() for mistake in _confused_choices(reference, name, values)),
+        *(_swapped(reference, *pair) for pair in combinations(parameters, 2) if _are_of_one_type(parameters, *pair)),
+        *_altered_numbers(reference, parameters.values()),
+    ]
 
 
-def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callable[[dict], dict]) -> Any:
-    """Return the reference's result with changed arguments.
-
-    If the reference refuses them, the result is a text that no answer returns, so that no answer matches.
-    """
-    try:
-        bound.arguments |= changes(bound.arguments)
-        return reference(*bound.args, **bound.kwargs)
-    except Exception:
-        return "refused"
+def _ignored_arguments(reference: Callable, parameters: Iterable[inspect.Parameter]) -> Iterator[Mistake]:
+    """Yield a mistake for each argument with a default, and for each number: it is always the default, or 1."""
+    for parameter in parameters:
+        if parameter.default is not parameter.empty:
+            yield _always_value(reference, parameter.name, "ignored", parameter.default)
+        elif parameter.annotation in (float, int):
+            yield _always_value(reference, parameter.name, "ignored", parameter.annotation(1))
 
 
 def values_of_choices(exercise: Exercise) -> dict[str, list]:
@@ -83,58 +92,61 @@ def values_of_choices(exercise: Exercise) -> dict[str, list]:
     return {name: values for name, values in candidates.items() if 2 <= len(set(values)) <= len(values) / 2}
 
 
+def _arguments_and_settings(exercise: Exercise, index: int) -> dict:
+    """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
+    bound = case_arguments(exercise, index, 0)
+    bound.apply_defaults()
+    settings = dict(bound.arguments)
+    for name, value in bound.arguments.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            settings |= {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
+    return settings
+
+
 def _may_be_choice(value: Any) -> bool:
     return value is None or isinstance(value, bool) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
-@cache
-def exchanged_arguments(exercise: Exercise) -> list[Mistake]:
-    """Return mistakes about arguments: a choice or a number is taken for another one, or two arguments are swapped."""
-    reference = inspect.unwrap(exercise.function)
-    mistakes: list[Mistake] = []
-    for name, values in values_of_choices(exercise).items():
-        mistakes += _always_one_choice(reference, name, values)
-        mistakes += _choices_swapped(reference, name, values)
-    return [*mistakes, *_arguments_swapped(reference), *_numbers_inverted(reference)]
+def _confused_choices(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
+    """Yield a mistake for each pair of choices: the first is taken for the other.
 
-
-def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
-    """Yield a mistake for each value of a configuration's setting: the setting always has this value."""
-    if "." not in name:
-        return
-    for value in dict.fromkeys(values):
-        yield _always_value(reference, name, "-".join(("always", str(value))).lower(), value)
-
-
-def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
-    """Yield a mistake for each pair of choices: the first one is taken for the other."""
+    A setting of a configuration may also have one of its values in all cases.
+    """
+    if "." in name:
+        for value in dict.fromkeys(values):
+            yield _always_value(reference, name, f"always-{value}".lower(), value)
     for value, other in permutations(dict.fromkeys(values), 2):
         explanation = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
-        ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
-        yield _value_changed(
-            reference, name, ending, lambda x, value=value, other=other: other if x == value else x, explanation
-        )
+        ending = f"{value}-as-{other}".lower().replace("_", "-")
+        replacement = {value: other}
+        yield _value_changed(reference, name, ending, lambda x, new=replacement: new.get(x, x), explanation)
 
 
-def _arguments_swapped(reference: Callable) -> Iterator[Mistake]:
-    """Yield a mistake for each pair of arguments of the same type: they are swapped."""
-    parameters = inspect.signature(reference).parameters
-    for first, second in combinations(parameters, 2):
-        type_name = _type_name(parameters[first])
-        if type_name not in _UNSPECIFIC_TYPES and type_name == _type_name(parameters[second]):
-            yield _swapped_pair(reference, first, second)
+def _are_of_one_type(parameters: Mapping[str, inspect.Parameter], first: str, second: str) -> bool:
+    """Return True if two arguments have the same annotation, without " | None", that is specific enough."""
+    annotations = [str(parameters[name].annotation).replace(" | None", "") for name in (first, second)]
+    first_type, second_type = (re.sub(r"^<class '(.*)'>$", r"\1", annotation) for annotation in annotations)
+    return first_type == second_type and first_type not in _UNSPECIFIC_TYPES
 
 
-def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
+def _swapped(reference: Callable, first: str, second: str) -> Mistake:
+    """Return the mistake that two arguments are swapped, where neither is None."""
+
+    def changes(arguments: dict) -> dict:
+        values = arguments[first], arguments[second]
+        return {} if any(value is None for value in values) else {first: values[1], second: values[0]}
+
+    explanation = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
+    return _with_changed_arguments(reference, f"{first}-{second}", "exchanged", changes, explanation)
+
+
+def _altered_numbers(reference: Callable, parameters: Iterable[inspect.Parameter]) -> Iterator[Mistake]:
     """Yield two mistakes for each float: it is taken for its inverse, or has the other sign."""
-    for name, parameter in inspect.signature(reference).parameters.items():
-        if parameter.annotation is float:
-            explanation = fill(
-                "Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name
-            )
-            yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, explanation)
-            explanation = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
-            yield _value_changed(reference, name, "negated", lambda x: -x, explanation)
+    inverted = "Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?"
+    negated = "Your result is as if `{0}` were -{0}: is it added where it should be subtracted?"
+    for name in (parameter.name for parameter in parameters if parameter.annotation is float):
+        yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, fill(inverted, name))
+        yield _value_changed(reference, name, "negated", lambda x: -x, fill(negated, name))
 
 
 def _always_value(reference: Callable, name: str, ending: str, value: Any) -> Mistake:
@@ -159,59 +171,27 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
         new = exchange(getattr(value, field) if field else value)
         return {argument: replace(value, **{field: new}) if field else new}
 
-    def wrong(*args, **kwargs):
-        bound = inspect.signature(reference).bind(*args, **kwargs)
-        bound.apply_defaults()
-        return _result(reference, bound, changes)
-
-    slug = re.sub("[_.]", "-", name)
-    return Mistake(f"{slug}-{ending}", explanation, wrong)
+    return _with_changed_arguments(reference, name, ending, changes, explanation)
 
 
-def _type_name(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as text, without " | None"; "" if it has none."""
-    annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
-    return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
+def _with_changed_arguments(
+    reference: Callable, name: str, ending: str, changes: Callable[[dict], dict], explanation: Phrase
+) -> Mistake:
+    """Return the mistake of calling the reference with other arguments; the arguments are those of `_value_changed`.
 
-
-def _swapped_pair(reference: Callable, first: str, second: str) -> Mistake:
-    def wrong(*args, **kwargs):
-        bound = inspect.signature(reference).bind(*args, **kwargs)
-        bound.apply_defaults()
-
-        def changes(arguments: dict) -> dict:
-            values = arguments[first], arguments[second]
-            return {} if any(value is None for value in values) else {first: values[1], second: values[0]}
-
-        return _result(reference, bound, changes)
-
-    explanation = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
-    return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), explanation, wrong)
-
-
-def _arguments_and_settings(exercise: Exercise, index: int) -> dict:
-    """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
-    bound = case_arguments(exercise, index, 0)
-    bound.apply_defaults()
-    settings = dict(bound.arguments)
-    for name, value in bound.arguments.items():
-        if is_dataclass(value) and not isinstance(value, type):
-            settings |= {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
-    return settings
-
-
-@cache
-def mistakes_by_name(exercise: Exercise) -> dict[str, Mistake]:
-    """Return all mistakes that a verdict on this exercise may name, by name."""
-    return {mistake.name: mistake for mistake in (*_general_mistakes(exercise), *exercise.mistakes)}
-
-
-def _general_mistakes(exercise: Exercise) -> list[Mistake]:
-    """Return the mistakes that are built from the signature; none for a variant.
-
-    They call the reference, and the reference of a variant is not in the student's notebook.
+    changes: A function that maps all arguments to those that are changed.
     """
-    return [] if exercise.is_variant else [*ignored_settings(exercise), *exchanged_arguments(exercise)]
+
+    def wrong(*args, **kwargs):
+        bound = inspect.signature(reference).bind(*args, **kwargs)
+        bound.apply_defaults()
+        try:
+            bound.arguments |= changes(bound.arguments)
+            return reference(*bound.args, **bound.kwargs)
+        except Exception:  # the reference refuses these arguments, so no answer has this mistake's result
+            return "refused"
+
+    return Mistake(f"{re.sub('[_.]', '-', name)}-{ending}", explanation, wrong)
 
 
 def matching_mistake(attempt: Attempt) -> Mistake | None:
@@ -222,16 +202,14 @@ def matching_mistake(attempt: Attempt) -> Mistake | None:
     """
     exercise = attempt.exercise
     unchanged = unrepaired_stub(exercise)
-    candidates = [*exercise.mistakes, *_general_mistakes(exercise)]
-    if unchanged is not None:
-        candidates = [unchanged, *candidates]
+    candidates = [*([unchanged] if unchanged else []), *exercise.mistakes, *general_mistakes(exercise)]
     return next((mistake for mistake in candidates if _explains_all_cases(mistake, attempt)), None)
 
 
 def _explains_all_cases(mistake: Mistake, attempt: Attempt) -> bool:
     exercise = attempt.exercise
     # A general mistake has to show in a value: two factors of a product, when swapped, change gradients alone.
-    has_to_change_values = mistake in _general_mistakes(exercise)
+    has_to_change_values = mistake in general_mistakes(exercise)
     differs_somewhere = False
     for index, (got, right) in enumerate(zip(attempt.outcomes, attempt.expected, strict=True)):
         wrong = wrong_outcome(exercise, mistake, index, attempt.seed)
@@ -282,7 +260,7 @@ def _mistakes_that_cover(attempt: Attempt, agree: _Agree) -> dict[Mistake, tuple
     failing = {index for index, (got, right) in enumerate(pairs) if not agree(got, right)}
     candidates = list(exercise.mistakes)
     if exercise.observations is None:  # with observations an exercise often trains: these would take too long
-        candidates += _general_mistakes(exercise)
+        candidates += general_mistakes(exercise)
     explained = {mistake: _explained_cases(mistake, attempt, failing, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
     unexplained = set(failing)

@@ -45,7 +45,7 @@ class Status(StrEnum):
     RIGHT = "right"
     PARTLY = "partly"  # the values are right, and something else is not
     WRONG = "wrong"
-    FORM = "form"  # the code cannot be judged by its numbers
+    MALFORMED = "malformed"  # not judged by its numbers, for the reason that a `Fault` names
     NOT_STARTED = "not started"
 
 
@@ -60,7 +60,7 @@ class Fault(StrEnum):
     UNREACHED = "unreached"  # a case after the one that was stopped
     # It ran, and what it did has the wrong form.
     ERROR = "error"  # an exception
-    TYPE = "kind"  # a value of another type
+    TYPE = "type"  # a value of another type
     SHAPE = "shape"
     DTYPE = "dtype"
     INPLACE = "inplace"  # an argument was changed in place
@@ -222,75 +222,61 @@ def tensors_in(tree: Any) -> list[Tensor]:
     return []
 
 
-@dataclass
-class _Budget:
-    """The size that the parts of a result that are still to be read may have together.
-
-    Attributes:
-        nodes: Number of parts.
-        tensor_bytes: Bytes of all tensors.
-        text_length: Characters of all texts.
-    """
-
-    nodes: int
-    tensor_bytes: int
-    text_length: int
-
-
 def as_plain_data(tree: Any) -> Any:
     """Return a result as plain data that shares no memory with the original.
 
     Raises:
         TooLarge: If the result exceeds one of the limits of this module.
     """
-    return _plain(tree, _Budget(MAX_NODES, MAX_TENSOR_BYTES, MAX_TOTAL_TEXT_LENGTH), 0)
+    return _PlainDataReader().read(tree)
 
 
-def _plain(tree: Any, budget: _Budget, depth: int) -> Any:
-    budget.nodes -= 1
-    if depth > MAX_DEPTH or budget.nodes < 0:
-        raise TooLarge(f"the result is nested deeper than {MAX_DEPTH} or has more than {MAX_NODES} parts")
-    if isinstance(tree, Tensor):
-        return _plain_tensor(tree, budget)
-    if tree is None or type(tree) is bool or isinstance(tree, OtherObject):
-        return tree
-    if isinstance(tree, str):
-        return _charge_text(str.__str__(tree)[:MAX_TEXT_LENGTH], budget)
-    if isinstance(tree, int):  # `int.__add__` reads the number inside and skips the methods of a subclass
-        return int.__add__(tree, 0)
-    if isinstance(tree, float):
-        return float.__add__(tree, 0.0)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
-    if isinstance(tree, dict):
-        return {
-            _charge_text(str(key)[:MAX_KEY_LENGTH], budget): _plain(value, budget, depth + 1)
-            for key, value in list(tree.items())
-        }
-    if isinstance(tree, list | tuple):
-        return [_plain(value, budget, depth + 1) for value in list(tree)]
-    if isinstance(tree, torch.dtype | torch.device | torch.Size):
-        return str(tree)
-    return OtherObject(type(tree).__name__)
+class _PlainDataReader:
+    """A reader of one result that counts the parts, tensors and texts it has read, and refuses what is too large."""
 
+    def __init__(self) -> None:
+        self.num_nodes = self.tensor_bytes = self.text_length = 0
 
-def _charge_text(text: str, budget: _Budget) -> str:
-    """Return the text, and subtract its length from the budget."""
-    budget.text_length -= len(text)
-    if budget.text_length < 0:
-        raise TooLarge(f"the texts of the result have more than {MAX_TOTAL_TEXT_LENGTH} characters")
-    return text
+    def read(self, tree: Any, depth: int = 0) -> Any:
+        self.num_nodes += 1
+        if depth > MAX_DEPTH or self.num_nodes > MAX_NODES:
+            raise TooLarge(f"the result is nested deeper than {MAX_DEPTH} or has more than {MAX_NODES} parts")
+        if isinstance(tree, Tensor):
+            return self.read_tensor(tree)
+        if tree is None or type(tree) is bool or isinstance(tree, OtherObject):
+            return tree
+        if isinstance(tree, str):
+            return self.read_text(str.__str__(tree)[:MAX_TEXT_LENGTH])
+        if isinstance(tree, int):  # `int.__add__` reads the number inside and skips the methods of a subclass
+            return int.__add__(tree, 0)
+        if isinstance(tree, float):
+            return float.__add__(tree, 0.0)
+        if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+            tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
+        if isinstance(tree, dict):
+            items = list(tree.items())
+            return {self.read_text(str(key)[:MAX_KEY_LENGTH]): self.read(value, depth + 1) for key, value in items}
+        if isinstance(tree, list | tuple):
+            return [self.read(value, depth + 1) for value in list(tree)]
+        if isinstance(tree, torch.dtype | torch.device | torch.Size):
+            return str(tree)
+        return OtherObject(type(tree).__name__)
 
+    def read_text(self, text: str) -> str:
+        self.text_length += len(text)
+        if self.text_length > MAX_TOTAL_TEXT_LENGTH:
+            raise TooLarge(f"the texts of the result have more than {MAX_TOTAL_TEXT_LENGTH} characters")
+        return text
 
-def _plain_tensor(tensor: Tensor, budget: _Budget) -> Tensor | OtherObject:
-    if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
-        return OtherObject(f"{type(tensor).__name__} ({tensor.layout})")
-    if tensor.is_complex() or tensor.device.type == "meta":
-        return OtherObject(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
-    budget.tensor_bytes -= tensor.numel() * tensor.element_size()
-    if budget.tensor_bytes < 0:
-        raise TooLarge(f"the tensors of the result have more than {MAX_TENSOR_BYTES} bytes")
-    return tensor.detach().cpu().clone().contiguous()
+    def read_tensor(self, tensor: Tensor) -> Tensor | OtherObject:
+        if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            return OtherObject(f"{type(tensor).__name__} ({tensor.layout})")
+        if tensor.is_complex() or tensor.device.type == "meta":
+            return OtherObject(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
+        self.tensor_bytes += tensor.numel() * tensor.element_size()
+        if self.tensor_bytes > MAX_TENSOR_BYTES:
+            raise TooLarge(f"the tensors of the result have more than {MAX_TENSOR_BYTES} bytes")
+        return tensor.detach().cpu().clone().contiguous()
 
 
 _FIELDS = tuple(field.name for field in fields(Outcome))
@@ -339,11 +325,9 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
-    _check(isinstance(row, dict) and len(row) == len(_FIELDS), "the fields of an outcome")
-    stored = field_values(Outcome, row)
-    _check(stored.keys() == set(_FIELDS), "the fields of an outcome")
+    _check(isinstance(row, dict) and row.keys() == set(_FIELDS), "the fields of an outcome")
     # `as_plain_data` applies its limits to the data that were read.
-    values = {name: as_plain_data(_decode(value, tensors, 0)) for name, value in stored.items()}
+    values = {name: as_plain_data(_decode(value, tensors, 0)) for name, value in row.items()}
     _check(all(type(values[name]) is str for name in _TEXT_FIELDS), f"text in {', '.join(_TEXT_FIELDS)}")
     _check(type(values["has_gradient"]) is bool, "true or false in has_gradient")
     by_argument = values["gradients"], values["changed_arguments"]
@@ -370,30 +354,3 @@ def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
 def _check(is_met: bool, requirement: str) -> None:
     if not is_met:
         raise ValueError(f"{requirement} was expected")
-
-
-# The names under which earlier versions stored a field, by the name of the field, in a notebook or in the grades of a
-# class. Files are written with the names of the fields alone; the old names are listed here and nowhere else.
-EARLIER_NAMES = {
-    "assignment_stem": "assignment",
-    "submissions": "students",
-    "failed_cells": "cells",
-    "class_fingerprint": "of_class",
-    "folded_parts": "folded",
-    "isolation": "wall",
-    "shares": "properties",
-    "max_points": "full",
-    "judged_cell": "judged",
-    "platform_id": "number",
-    "upload_id": "upload",
-    "written_answer": "written",
-    "exercises_as_text": "as_text",
-    "has_gradient": "attached",
-    "changed_arguments": "changed",
-}
-
-
-def field_values(dataclass_type: type, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored dictionary by the names of the dataclass's fields, whichever version stored it."""
-    names = {EARLIER_NAMES[field.name]: field.name for field in fields(dataclass_type) if field.name in EARLIER_NAMES}
-    return {names.get(key, key): value for key, value in entry.items()}

@@ -16,7 +16,7 @@ import traceback
 import warnings
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from types import FunctionType
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.process_state import SEED_STRIDE
+from grpo_lab.course.checking.cell_history import is_from_library
 from grpo_lab.course.checking.outcome import Fault, Outcome, as_plain_data, equal_data, equal_outcomes, tensors_in
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
@@ -74,8 +75,7 @@ def run_student(
         return [Outcome(fault=Fault.SIGNATURE, message=message)]
     outcomes: list[Outcome] = []
     for index in range(len(exercise.cases)):
-        call = guarded(partial(outcome_of, function, exercise, index, seed), case_seconds)
-        outcomes.append(replace(call.result or Outcome(fault=call.fault or Fault.EXIT), printed=call.printed))
+        outcomes.append(guarded(partial(outcome_of, function, exercise, index, seed), case_seconds))
         if outcomes[-1].fault:
             break
     return outcomes
@@ -159,7 +159,7 @@ def _random_numbers_from(seed: int):
 
 def student_frames(error: BaseException, function: Callable) -> str:
     """Return the lines of the student's own file on the way to the exception; "" for a function of the library."""
-    if not isinstance(function, FunctionType) or str(function.__module__).startswith("grpo_lab."):
+    if not isinstance(function, FunctionType) or is_from_library(function):
         return ""
     student_file = function.__code__.co_filename
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == student_file]
@@ -210,35 +210,21 @@ class Stop(BaseException):
     """An exception that stops a call. It is raised again until the call ends, so catching it does not help the call."""
 
 
-@dataclass
-class GuardedCall:
-    """The result of a guarded call.
+def guarded(call: Callable[[], Outcome], seconds: float) -> Outcome:
+    """Return the outcome that `call()` returns, with the beginning of what it printed.
 
-    Attributes:
-        result: The value that the call returned; None if the call was stopped.
-        fault: The reason why the call was stopped, `ENDLESS` or `EXIT`; `NONE` if it returned.
-        printed: The beginning of what the call printed.
+    The call is stopped after this many seconds of CPU time; then the outcome has the fault `ENDLESS`, and `EXIT` if the
+    call ends the program. Ordinary exceptions of the call are passed on.
     """
-
-    result: Any = None
-    fault: Fault = Fault.NONE
-    printed: str = ""
-
-
-def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
-    """Run `call()`, and stop it after this many seconds of CPU time. Ordinary exceptions of the call are passed on."""
-    outcome, output = GuardedCall(), _Output()
-    with redirect_stdout(output), redirect_stderr(output), _time_limit(outcome, seconds):
-        try:
-            outcome.result = call()
-        except Stop:
-            pass
-        except (SystemExit, GeneratorExit):
-            outcome.fault = outcome.fault or Fault.EXIT
-    if output.length > MAX_PRINTED_LENGTH:
-        outcome.fault = Fault.ENDLESS
+    output = _Output()
+    result = Outcome(fault=Fault.EXIT)
+    with redirect_stdout(output), redirect_stderr(output), _time_limit(seconds) as is_over:
+        with suppress(Stop, SystemExit, GeneratorExit):
+            result = call()
+    if is_over.is_set() or output.length > MAX_PRINTED_LENGTH:
+        result = Outcome(fault=Fault.ENDLESS)
     ellipsis = f"\n… and {output.length - MAX_SHOWN_LENGTH} more characters" if output.length > MAX_SHOWN_LENGTH else ""
-    return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
+    return replace(result, printed=output.getvalue() + ellipsis)
 
 
 class _Output(io.StringIO):
@@ -255,13 +241,15 @@ class _Output(io.StringIO):
 
 
 @contextmanager
-def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float) -> Iterator[threading.Event]:
     """Raise `Stop` in the main thread once the block has used its CPU time. In any other thread there is no limit.
 
-    A second thread watches the time and sends the main thread a signal, whose handler raises `Stop`.
+    The event that is yielded is then set. A second thread watches the time and sends the main thread a signal, whose
+    handler raises `Stop`.
     """
+    is_over = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield is_over
         return
     is_running = True
     finished = threading.Event()
@@ -274,14 +262,14 @@ def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
 
     def stop_call(*_) -> None:
         if is_running:
-            outcome.fault = Fault.ENDLESS
+            is_over.set()
             raise Stop
 
     previous_handler = signal.signal(signal.SIGTERM, stop_call)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield
+        yield is_over
     finally:
         is_running = False
         finished.set()

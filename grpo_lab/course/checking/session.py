@@ -1,12 +1,12 @@
 """The functions of a student's session: check, hint and progress, with the last verdict on each exercise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.cell_history import CELL_HISTORY
+from grpo_lab.course.checking.cell_history import CELL_HISTORY, is_from_library
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
@@ -39,13 +39,9 @@ class LastCheck:
         if self.verdict.fault == Fault.STALE or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
             return True
         # A cell of the assignment that trains with the functions may have imported the library's under this name.
-        if _is_from_library(CELL_HISTORY.object_named(name)):
+        if is_from_library(CELL_HISTORY.object_named(name)):
             return False
         return CELL_HISTORY.text(name) != self.text
-
-
-def _is_from_library(function: object) -> bool:
-    return str(getattr(function, "__module__", "")).partition(".")[0] == "grpo_lab"
 
 
 STAND_IN_NOTE = (
@@ -86,30 +82,12 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
             expected_outcomes(exercise, seed)  # computed before the student's code can change anything
             with library_stand_ins(function, exercise) as undefined_names, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)
-            verdict = replace(judge(exercise, outcomes, seed), judged_cell=_judged_cell(function))
+            verdict = replace(judge(exercise, outcomes, seed), judged_cell=CELL_HISTORY.judged_cell(function))
             if undefined_names:
-                verdict = replace(verdict, parts=(*verdict.parts, _undefined_part(undefined_names)))
+                note = fill(STAND_IN_NOTE, ", ".join(f"`{name}`" for name in undefined_names))
+                verdict = replace(verdict, parts=(*verdict.parts, Part(PartKind.SENTENCES, note)))
     LAST_CHECKS[exercise.name] = LastCheck(exercise, verdict, function, CELL_HISTORY.text(exercise.name))
     return verdict
-
-
-def _undefined_part(names: Sequence[str]) -> Part:
-    """Return a sentence on the functions that the notebook has not defined, and that the check has lent."""
-    quoted = ", ".join(f"`{name}`" for name in names)
-    return Part(PartKind.SENTENCES, fill(STAND_IN_NOTE, quoted))
-
-
-def _judged_cell(function: Callable) -> str:
-    """Return a sentence on the cell that defined the function; "" if no cell did."""
-    origin = CELL_HISTORY.origin(function)
-    if origin is None:
-        return ""
-    if origin.count is None:
-        return "judged: the function of this cell"
-    if origin.failed_count is not None:
-        sentence = "judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])"
-        return fill(sentence, origin.count, origin.failed_count)
-    return fill("judged: the cell that ran as In [{0}]", origin.count)
 
 
 def finished() -> dict[str, Callable]:
@@ -117,12 +95,9 @@ def finished() -> dict[str, Callable]:
 
     `with using(**finished()): ...` trains with them. A function that fails on extreme inputs alone is included.
     """
-    return {name: last.function for name, last in LAST_CHECKS.items() if _formula_is_right(last.verdict)}
-
-
-def _formula_is_right(verdict: Verdict) -> bool:
-    shares = verdict.shares
-    return shares.get("values") == 1 and shares.get("gradients", 1) == 1
+    shares = {name: last.verdict.shares for name, last in LAST_CHECKS.items()}
+    right = [name for name, share in shares.items() if share.get("values") == 1 and share.get("gradients", 1) == 1]
+    return {name: LAST_CHECKS[name].function for name in right}
 
 
 def progress(notebook: str | None = None) -> View:

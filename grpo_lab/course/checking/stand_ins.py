@@ -4,24 +4,34 @@ A function that is imported by name is an attribute of every module that importe
 or the default of an argument. Therefore `using` searches all modules of grpo_lab and replaces the function wherever it
 occurs. It does so at the beginning of a block and again, in the other direction, at its end, so that a module that is
 imported within the block gets the library's function back, too.
+
+`without_body` replaces code inside the function object instead: then no copy of the function is left to call.
 """
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_lab.base.language import Phrase, _, counted, fill
-from grpo_lab.course.checking.cell_history import global_names_of, without_decorators
+from grpo_lab.course.checking.cell_history import global_names_of, namespace_of
 from grpo_lab.course.checking.signature import signature_fault
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, function_from_source
 from grpo_lab.course.exercises import earlier_names, find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head
 
 _active: list["using"] = []  # the blocks that are active now, the innermost one last
+
+
+class _Replacement(NamedTuple):
+    """A function of the library, the student's own, and the one that counts its calls and stands in for both."""
+
+    library: Callable
+    mine: Callable
+    stand_in: Callable
 
 
 class using:
@@ -39,26 +49,24 @@ class using:
 
     def __init__(self, **functions: Callable):
         self.calls = dict.fromkeys(functions, 0)
-        self.stand_ins = {_reference(name, mine): self._counted(name, mine) for name, mine in functions.items()}
-        # Functions of a notebook call each other by their names in the notebook, so they are replaced there as well.
-        self._in_notebook = [
-            (_notebook_globals(mine), mine, self.stand_ins[_reference(name, mine)]) for name, mine in functions.items()
+        self.replacements = [
+            _Replacement(_library_function(name, mine), mine, self._counted(name, mine))
+            for name, mine in functions.items()
         ]
 
     def __enter__(self) -> "using":
-        for reference, stand_in in self.stand_ins.items():
-            _replace_everywhere(_current(reference), stand_in)
-        for namespace, mine, stand_in in self._in_notebook:
-            _replace_in(namespace, mine, stand_in)
+        for library, mine, stand_in in self.replacements:
+            _replace(_current(library), stand_in, _library_namespaces())
+            # Functions of a notebook call each other by their names in the notebook.
+            _replace(mine, stand_in, [_notebook_namespace(mine)])
         _active.append(self)
         return self
 
     def __exit__(self, *error) -> None:
         _active.remove(self)
-        for namespace, mine, stand_in in self._in_notebook:
-            _replace_in(namespace, stand_in, mine)
-        for reference, stand_in in self.stand_ins.items():
-            _replace_everywhere(stand_in, _current(reference))
+        for library, mine, stand_in in self.replacements:
+            _replace(stand_in, mine, [_notebook_namespace(mine)])
+            _replace(stand_in, _current(library), _library_namespaces())
 
     def __repr__(self) -> str:
         if not self.calls:
@@ -73,7 +81,8 @@ class using:
         if calls:
             return fill("your {0} was called {1}", name, counted(calls, "time"))
         for caller, caller_calls in self.calls.items():
-            if caller_calls and _mentions(find_exercise(caller).function, name):
+            library: FunctionType = inspect.unwrap(find_exercise(caller).function)
+            if caller_calls and name in library.__code__.co_names:
                 return fill("your {0} was not called: the library's {1} calls it, and your {1} does not", name, caller)
         return fill("your {0} was not called: what ran here does not need it", name)
 
@@ -109,8 +118,7 @@ def library_stand_ins(function: Callable, exercise: Exercise) -> Iterator[tuple[
     Yields:
         The names that the function needs and its namespace lacks. Outside of this block, a call raises NameError.
     """
-    namespace = getattr(without_decorators(function), "__globals__", None)
-    namespace = namespace if isinstance(namespace, dict) else {}
+    namespace = namespace_of(function)
     names = earlier_names(exercise.name)
     replaced = {name: namespace[name] for name in names if name in namespace}
     needed = global_names_of(function)
@@ -130,22 +138,16 @@ def without_body(exercise: Exercise) -> Iterator[None]:
     So a check has the same result as the grading, where the library's function has no body.
     """
     library: FunctionType = inspect.unwrap(exercise.function)
-    stub: dict[str, FunctionType] = {}
-    exec(f"{stub_head(exercise)}    raise NotImplementedError({LIBRARY_GONE!r})\n", library.__globals__, stub)
-    library.__code__, body = stub[exercise.name].__code__, library.__code__
+    body = library.__code__
+    source = f"{stub_head(exercise)}    raise NotImplementedError({LIBRARY_GONE!r})\n"
+    library.__code__ = function_from_source(library, source).__code__
     try:
         yield
     finally:
         library.__code__ = body
 
 
-def _mentions(function: Callable, name: str) -> bool:
-    """Return True if this name occurs in the body of a function."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and name in code.co_names
-
-
-def _reference(name: str, function: Callable) -> Callable:
+def _library_function(name: str, function: Callable) -> Callable:
     """Return the library's function of this name, after a check that `function` can replace it."""
     try:
         exercise = find_exercise(name)
@@ -156,32 +158,26 @@ def _reference(name: str, function: Callable) -> Callable:
     return exercise.function
 
 
-def _current(reference: Callable) -> Callable:
-    """Return the function that replaces a reference now: that of the innermost block, or the reference itself."""
-    return next((block.stand_ins[reference] for block in reversed(_active) if reference in block.stand_ins), reference)
+def _current(library: Callable) -> Callable:
+    """Return the function that replaces one of the library now: that of the innermost block, or the library's own."""
+    replacements = (replacement for block in reversed(_active) for replacement in block.replacements)
+    return next((replacement.stand_in for replacement in replacements if replacement.library is library), library)
 
 
-def _replace_everywhere(old: Callable, new: Callable) -> None:
-    """Replace `old` with `new` in all modules of grpo_lab."""
-    for namespace in _namespaces():
-        _replace_in(namespace, old, new)
+def _replace(old: Callable, new: Callable, namespaces: Iterable[dict[str, Any]]) -> None:
+    for namespace in namespaces:
+        for name, value in list(namespace.items()):
+            if value is old:
+                namespace[name] = new
 
 
-def _replace_in(namespace: dict[str, Any], old: Callable, new: Callable) -> None:
-    for name, value in list(namespace.items()):
-        if value is old:
-            namespace[name] = new
-
-
-def _notebook_globals(function: Callable) -> dict[str, Any]:
+def _notebook_namespace(function: Callable) -> dict[str, Any]:
     """Return the namespace of the notebook or module that defines a function; an empty one for grpo_lab's own."""
-    namespace = getattr(inspect.unwrap(function), "__globals__", None)
-    if not isinstance(namespace, dict) or str(namespace.get("__name__")).startswith("grpo_lab."):
-        return {}
-    return namespace
+    namespace = namespace_of(function)
+    return {} if str(namespace.get("__name__")).startswith("grpo_lab.") else namespace
 
 
-def _namespaces() -> Iterator[dict[str, Any]]:
+def _library_namespaces() -> Iterator[dict[str, Any]]:
     """Yield the dictionaries of grpo_lab that may hold functions: modules, tables, and defaults of keyword arguments.
 
     The course is left out, because its exercises have to keep their references.

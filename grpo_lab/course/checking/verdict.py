@@ -7,7 +7,6 @@ whole input and all results are in `details`, which a page shows folded.
 import html
 import re
 import textwrap
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +24,7 @@ from grpo_lab.course.checking.value_text import (
     brief_text,
     full_text_lines,
 )
+from grpo_lab.teaching.messages import display_width
 
 WIDTH = 112  # characters of a line of text
 NO_VALUES = ("no gradient", "unchanged")  # words that are shown in place of a value
@@ -44,7 +44,7 @@ STYLES = {
     Status.RIGHT: StatusStyle("right", "✓", "#009E73"),
     Status.PARTLY: StatusStyle("partly right", "◐", "#0072B2"),
     Status.WRONG: StatusStyle("not right yet", "✗", "#D55E00"),
-    Status.FORM: StatusStyle("not right yet", "✗", "#D55E00"),
+    Status.MALFORMED: StatusStyle("not right yet", "✗", "#D55E00"),
     Status.NOT_STARTED: StatusStyle("not done yet", "○", "#808080"),
 }
 
@@ -52,7 +52,7 @@ STYLES = {
 class PartKind(StrEnum):
     """The content of a part of a verdict. The values are stored in the file of grades."""
 
-    SENTENCES = "say"
+    SENTENCES = "sentences"
     VALUES = "values"  # lines in fixed width under a title
     EXPECTED = "expected"  # the same with expected values, which a student's page of a grading leaves out
     EQUATION = "equation"
@@ -86,7 +86,7 @@ class ValueLine:
         """The line in the reader's language, with its value in the same column as in English."""
         label, joint = _(self.label), self.joint
         if joint.isspace():
-            joint = " " * max(len(self.label + joint) - _columns(label), 1)
+            joint = " " * max(len(self.label + joint) - display_width(label), 1)
         subject, case = self.subject and _title_in_language(f"{self.subject}: "), self.case and f"  ({_(self.case)})"
         return f"{label}{joint}{subject}{_(self.value) if self.value in NO_VALUES else self.value}{case}"
 
@@ -263,11 +263,6 @@ def lines_part(kind: PartKind, lines: Sequence[ValueLine], title: str = "") -> P
 def _value_lines(part: Part) -> str:
     """Return the lines of values, with their words in the reader's language."""
     return "\n".join(line.translated for line in part.rows) if part.rows else part.text
-
-
-def _columns(text: str) -> int:
-    """Return the columns that a text takes in a fixed-width font, where a Chinese character takes two."""
-    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
 
 
 def _title_in_language(title: str) -> str:

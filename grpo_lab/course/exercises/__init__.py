@@ -175,11 +175,13 @@ ASSIGNMENTS = {assignment.number: assignment for assignment in _ALL}
 ASSIGNMENTS_BY_STEM = {assignment.stem: assignment for assignment in _ALL}
 
 
-def find_assignment(number: str) -> Assignment:
-    """Return the assignment of this number, such as "05".
+def find_assignment(name: str) -> Assignment:
+    """Return the assignment of this number, such as "05", or with this file stem.
 
     Raises:
         InputError: If there is no such assignment.
     """
-    check_choice("assignment", number, list(ASSIGNMENTS))
-    return ASSIGNMENTS[number]
+    if name in ASSIGNMENTS_BY_STEM:
+        return ASSIGNMENTS_BY_STEM[name]
+    check_choice("assignment", name, list(ASSIGNMENTS))
+    return ASSIGNMENTS[name]

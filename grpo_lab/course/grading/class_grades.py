@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.checking.outcome import Fault, Status, field_values
+from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.verdict import Part, PartKind, ValueLine, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import ASSIGNMENTS_BY_STEM, Assignment
@@ -114,13 +114,13 @@ class ClassGrades:
 
     @classmethod
     def read(cls, file: Path) -> "ClassGrades":
-        """Read the file that `as_json` wrote in an earlier grading, by this version or an earlier one.
+        """Read the file that `as_json` wrote in an earlier grading.
 
         Raises:
             InputError: If the file does not have that form.
         """
         try:
-            values = field_values(cls, json.loads(file.read_text(encoding="utf-8")))
+            values = json.loads(file.read_text(encoding="utf-8"))
             return cls(**values | {"submissions": [_graded_submission(entry) for entry in values["submissions"]]})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
@@ -170,23 +170,19 @@ class ClassGrades:
 
 
 def _graded_submission(entry: dict) -> GradedSubmission:
-    submission_values = field_values(Submission, entry["submission"])
-    submission = Submission(**submission_values | {"cells": [Cell(**cell) for cell in submission_values["cells"]]})
+    cells = [Cell(**cell) for cell in entry["submission"]["cells"]]
+    submission = Submission(**entry["submission"] | {"cells": cells})
     verdicts = {name: _verdict(verdict) for name, verdict in entry["verdicts"].items()}
-    values = field_values(GradedSubmission, entry)
-    failed_cells = {int(number): reason for number, reason in values["failed_cells"].items()}  # JSON has texts as keys
-    return GradedSubmission(**values | {"submission": submission, "verdicts": verdicts, "failed_cells": failed_cells})
+    failed_cells = {int(number): reason for number, reason in entry["failed_cells"].items()}  # JSON has texts as keys
+    return GradedSubmission(**entry | {"submission": submission, "verdicts": verdicts, "failed_cells": failed_cells})
 
 
 def _verdict(entry: dict) -> Verdict:
-    values = field_values(Verdict, entry)
-    parts = {name: tuple(map(_part, values[name])) for name in ("parts", "folded_parts")}
-    words = {"status": Status(values["status"]), "fault": Fault(values.get("fault", ""))}
-    return Verdict(**values | parts | words | {"misconceptions": tuple(values["misconceptions"])})
+    parts = {name: tuple(map(_part, entry[name])) for name in ("parts", "folded_parts")}
+    words = {"status": Status(entry["status"]), "fault": Fault(entry["fault"])}
+    return Verdict(**entry | parts | words | {"misconceptions": tuple(entry["misconceptions"])})
 
 
 def _part(entry: dict) -> Part:
-    if entry["kind"] == PartKind.EQUATION and "tag" not in entry:  # an earlier version stored the tag as the title
-        entry = entry | {"tag": entry["title"], "title": ""}
     rows = tuple(ValueLine(**row) for row in entry["rows"])
     return Part(**entry | {"kind": PartKind(entry["kind"]), "rows": rows})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.exercises import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
+from grpo_lab.course.exercises import ASSIGNMENTS_BY_STEM, Assignment, find_assignment
 from grpo_lab.course.grading.submission import (
     Submission,
     answers_as_text,
@@ -74,10 +74,7 @@ def find_submissions(folder: Path, number: str | None = None) -> tuple[Assignmen
     if not by_student:
         raise InputError("folder", str(folder), "expected one folder or notebook per student, and found none")
     candidates = [_read_notebooks(by_student[student]) for student in sorted(by_student)]
-    if number:
-        assignment = _graded_assignment(number)
-    else:
-        assignment = _most_handed_in([student_files.notebooks for student_files in candidates])
+    assignment = find_assignment(number) if number else _most_handed_in([files.notebooks for files in candidates])
     chosen = [_choose_notebook(student_files, assignment) for student_files in candidates]
     _make_names_distinct(chosen)
     return assignment, sorted(chosen, key=lambda submission: submission.student.casefold())
@@ -102,14 +99,6 @@ def is_folder_of_one_student(folder: Path) -> bool:
         return False
     notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not is_ignored(entry.name)]
     return bool(notebooks) and all(file_stem(name).startswith(tuple(ASSIGNMENTS_BY_STEM)) for name in notebooks)
-
-
-def _graded_assignment(name: str) -> Assignment:
-    """Return an assignment by its number or its file stem."""
-    assignment = ASSIGNMENTS.get(name) or ASSIGNMENTS_BY_STEM.get(name)
-    if assignment is None:
-        raise InputError("assignment", name, f"expected one of {', '.join(ASSIGNMENTS)}")
-    return assignment
 
 
 class _StudentFiles(NamedTuple):
@@ -161,17 +150,13 @@ def _choose_notebook(student_files: _StudentFiles, assignment: Assignment) -> Su
         chosen, *left_out = candidates
         notes = [f"{nb.file} is for the same assignment{_reason_left_out(nb, chosen)}" for nb in left_out] + other_notes
     else:
-        chosen, notes = _as_ungraded(other_notebooks[0]), other_notes[1:]
+        problem = f"it is for {other_notebooks[0].assignment_stem}, which is not graded here"
+        chosen = replace(other_notebooks[0], problem=problem, assignment_stem="", cells=[], notes=[])
+        notes = other_notes[1:]
     notes = [f"{note}, and was left out" for note in [*notes, *remarks]]
     if len(notes) > MAX_NOTES:
         notes = [*notes[: MAX_NOTES - 1], notes[-1]]
     return replace(chosen, notes=[*chosen.notes, *notes])
-
-
-def _as_ungraded(submission: Submission) -> Submission:
-    """Return a notebook for another assignment as a submission that cannot be graded, without its cells and notes."""
-    problem = f"it is for {submission.assignment_stem}, which is not graded here"
-    return replace(submission, problem=problem, assignment_stem="", cells=[], notes=[])
 
 
 def _preference(submission: Submission) -> tuple:

@@ -11,11 +11,10 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -39,7 +38,7 @@ from grpo_lab.course.grading.pages import (
     student_page,
     written_page,
 )
-from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun, Sandbox
+from grpo_lab.course.grading.run_notebook import ExerciseRun, NotebookRun, NotebookRunner
 from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.isolation import SANDBOXES, private_folders, strongest_isolation
@@ -69,19 +68,9 @@ def grade_class(
     class_folder = folder.resolve().parent if is_folder_of_one_student(folder) else folder.resolve()
     output = output or class_folder.with_name(f"{class_folder.stem}-grades")
     earlier_grades = ClassGrades.read(output / GRADES_FILE) if (output / GRADES_FILE).is_file() else None
-    with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
-
-        def progress(num_graded: int, total: int, graded: GradedSubmission, seconds: float) -> None:
-            bar.total, bar.n = total, num_graded
-            points = "not graded" if graded.submission.problem else f"{graded.total:g} points"
-            line = f"{num_graded} of {total}: {graded.submission.student}, {points}, {seconds:.0f} s"
-            bar.write(_printable(line, sys.stderr), file=sys.stderr)
-            bar.refresh()
-
-        grades = grade(
-            folder, seed, number=number, jobs=jobs, time_limit=time_limit, trust=trust, hidden_paths=[output],
-            key=key, progress=progress,
-        )  # fmt: skip
+    grades = grade(
+        folder, seed, number=number, jobs=jobs, time_limit=time_limit, trust=trust, hidden_paths=[output], key=key
+    )
     if earlier_grades is not None and earlier_grades.assignment_stem != grades.assignment_stem:
         holding = f"is {str(output)!r}, which holds the grades of {earlier_grades.assignment_stem}"
         problem = f"{holding}; {grades.assignment_stem} was graded"
@@ -147,13 +136,6 @@ def _printable(text: str, stream=None) -> str:
     return plain.encode(encoding, "replace").decode(encoding)
 
 
-class GradedAnswer(NamedTuple):
-    """The points of an answer to one exercise, and the verdict that the student reads."""
-
-    points: int | float
-    verdict: Verdict
-
-
 def grade(
     folder: Path,
     seed: int,
@@ -164,9 +146,10 @@ def grade(
     trust: bool = False,
     hidden_paths: Iterable[Path] = (),
     key: ClassKey | None = None,
-    progress: Callable[[int, int, GradedSubmission, float], None] = lambda num_graded, total, graded, seconds: None,
 ) -> ClassGrades:
-    """Grade all submissions in a folder. This writes no file; an interrupt stops all that runs.
+    """Grade all submissions in a folder. This writes no file, and prints a line after each submission.
+
+    An interrupt stops all that runs.
 
     Args:
         folder: A folder with one folder, notebook or archive for each student, or a zip archive of a class.
@@ -177,8 +160,6 @@ def grade(
         trust: Whether to run submissions without a sandbox if none is available.
         hidden_paths: Paths that no submission may read, besides the folder, the package and the home folder.
         key: The key of a class that has variants.
-        progress: A function that is called after each submission, with the number of graded submissions, the number of
-            all, the graded submission, and the seconds that it took.
 
     Raises:
         ValueError: If the folder has no submissions, the assignment is unknown, there is no sandbox and `trust` is
@@ -190,18 +171,17 @@ def grade(
     _note_other_variants(submissions, fingerprint)
     exercises = assignment.exercises | variants
     all_hidden_paths = [folder, *hidden_paths, *private_folders()]
-    with Sandbox(assignment.exercises, strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
-        graded = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(assignment.stem, seed, sandbox.isolation, graded, fingerprint, variants)
+    with NotebookRunner(assignment.exercises, strongest_isolation(trust), time_limit, all_hidden_paths) as runner:
+        graded = _grade_submissions(submissions, runner, jobs, seed, exercises)
+    return ClassGrades(assignment.stem, seed, runner.isolation, graded, fingerprint, variants)
 
 
 def _grade_submissions(
     submissions: list[Submission],
-    sandbox: Sandbox,
+    runner: NotebookRunner,
     jobs: int,
     seed: int,
     exercises: dict[str, Exercise],
-    progress: Callable[[int, int, GradedSubmission, float], None],
 ) -> list[GradedSubmission]:
     """Grade `jobs` submissions at the same time. An exception or an interrupt stops all that run."""
     graded: dict[int, GradedSubmission] = {}
@@ -211,19 +191,24 @@ def _grade_submissions(
         started = time.monotonic()
         try:
             submission = submissions[index]
-            return NotebookRun() if submission.problem else sandbox.run(submission.cells, [VISIBLE_SEED, seed])
+            return NotebookRun() if submission.problem else runner.run(submission.cells, [VISIBLE_SEED, seed])
         finally:
             seconds_by_index[index] = time.monotonic() - started
 
-    with ThreadPoolExecutor(jobs) as pool:
+    bar = tqdm(desc="grading", total=len(submissions), unit="notebook", disable=None, file=sys.stderr)
+    with bar, ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(run, index): index for index in range(len(submissions))}
         try:
             for future in as_completed(futures):
                 index = futures[future]
                 graded[index] = grade_submission(submissions[index], future, exercises, seed)
-                progress(len(graded), len(submissions), graded[index], seconds_by_index.get(index, 0.0))
+                points = "not graded" if graded[index].submission.problem else f"{graded[index].total:g} points"
+                line = f"{len(graded)} of {len(submissions)}: {graded[index].submission.student}, {points}"
+                line += f", {seconds_by_index.get(index, 0.0):.0f} s"
+                bar.write(_printable(line, sys.stderr), file=sys.stderr)
+                bar.update()
         except BaseException:
-            sandbox.stop()
+            runner.stop()
             pool.shutdown(cancel_futures=True)
             raise
     return [graded[index] for index in range(len(submissions))]
@@ -270,8 +255,8 @@ def grade_submission(
     except Exception as error:
         problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         return GradedSubmission(replace(submission, problem=problem), no_points)
-    points = {name: answer.points for name, answer in graded.items()}
-    verdicts = {name: answer.verdict for name, answer in graded.items()}
+    points = {name: earned for name, (earned, _) in graded.items()}
+    verdicts = {name: verdict for name, (_, verdict) in graded.items()}
     return GradedSubmission(submission, points, verdicts, run.failed_cells, seed)
 
 
@@ -298,28 +283,28 @@ def explain_undefined(submission: Submission, name: str, run: NotebookRun) -> Ex
     return exercise_run
 
 
-def grade_answer(exercise: Exercise, run: ExerciseRun, seed: int) -> GradedAnswer:
-    """Grade an answer by its outcomes alone; the student's code is not run here.
+def grade_answer(exercise: Exercise, run: ExerciseRun, seed: int) -> tuple[int | float, Verdict]:
+    """Return the points of an answer, by its outcomes alone, and the verdict that the student reads.
 
     seed: The seed from which the fresh inputs were drawn.
     """
     try:
         if run.problem:
-            status = Status.NOT_STARTED if run.is_undefined else Status.FORM
-            return GradedAnswer(0, _sentence_verdict(exercise, status, run.problem))
+            status = Status.NOT_STARTED if run.is_undefined else Status.MALFORMED
+            return 0, _sentence_verdict(exercise, status, run.problem)
         visible = judge(exercise, run.outcomes[VISIBLE_SEED], VISIBLE_SEED)
         fresh = judge(exercise, run.outcomes[seed], seed)
         points = earned_points(exercise.points, visible.shares, fresh.shares)
     except Exception as error:  # the outcomes come from the student's process, and may not end the grading of others
         message = f"What it returned could not be judged: {type(error).__name__}: {error}"
-        return GradedAnswer(0, _sentence_verdict(exercise, Status.FORM, message[:500]))
+        return 0, _sentence_verdict(exercise, Status.MALFORMED, message[:500])
     if visible.right and not fresh.right:
         # The verdict has sentences only, so that it shows no fresh input.
         verdict = _sentence_verdict(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")
-        return GradedAnswer(points, replace(verdict, fault=fresh.fault, misconceptions=fresh.misconceptions))
-    return GradedAnswer(points, visible)
+        return points, replace(verdict, fault=fresh.fault, misconceptions=fresh.misconceptions)
+    return points, visible
 
 
 def _sentence_verdict(exercise: Exercise, status: Status, text: str) -> Verdict:
     parts = tuple(Part(PartKind.SENTENCES, line) for line in text.splitlines() if line.strip())
-    return Verdict(exercise.name, status, parts, fault=Fault.STOPPED if status == Status.FORM else Fault.NONE)
+    return Verdict(exercise.name, status, parts, fault=Fault.STOPPED if status == Status.MALFORMED else Fault.NONE)

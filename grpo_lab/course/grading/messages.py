@@ -1,10 +1,11 @@
 """The messages between the grading and a worker, the process in the sandbox that runs one notebook.
 
-    grading -> worker    a `Request`; after each exercise that was tried, `LibrarySources`
-    worker -> grading    a `StepStarted` before each step; then `FailedCells` after all cells, and for each exercise
+    grading -> worker    a `Request`; after each announcement of an exercise, the library's sources of the earlier ones
+    worker -> grading    a `StepStarted` before each step; after all cells `FailedCells`; and for each exercise
                          `SeedOutcomes` for each seed, or `NoOutcomes`
 
-A message is a line of JSON. Outcomes are bytes that follow their line. The student's code may forge the messages of a
+The steps of a worker are numbered from 0: first its cells, then the exercises that it tries, and last the end. A
+message is a line of JSON. Outcomes are bytes that follow their line. The student's code may forge the messages of a
 worker, so they are read within limits, and nothing in them is executed.
 """
 
@@ -49,7 +50,6 @@ class Request:
         exercises: The names of all exercises of the assignment, in order.
         untried: The names of the exercises to try, in order.
         seeds: The seeds from which the inputs are drawn.
-        library_sources: The sources of the library's functions for the exercises before the first untried one, by name.
         case_seconds: The CPU time that each case may take.
         cpu_seconds: The CPU time that the worker may take.
         memory_bytes: The memory that the worker may take, besides what it has before the first cell.
@@ -59,13 +59,12 @@ class Request:
     exercises: list[str]
     untried: list[str]
     seeds: list[int]
-    library_sources: dict[str, str]
     case_seconds: float
     cpu_seconds: int
     memory_bytes: int
 
     def to_line(self) -> bytes:
-        return _line(asdict(self))
+        return json_line(asdict(self))
 
     @classmethod
     def from_line(cls, line: bytes) -> "Request":
@@ -74,46 +73,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class LibrarySources:
-    """The sources of the library's functions for the exercises before the next one, by name."""
-
-    sources: dict[str, str]
-
-    def to_line(self) -> bytes:
-        return _line(asdict(self))
-
-    @classmethod
-    def from_line(cls, line: bytes) -> "LibrarySources":
-        return cls(**json.loads(line))
-
-
-@dataclass(frozen=True)
-class CellStep:
-    """The step of a worker that runs the cell of this number."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class ExerciseStep:
-    """The step of a worker that tries the exercise of this name."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class DoneStep:
-    """The last step of a worker, in which nothing remains to be done."""
-
-
-Step = CellStep | ExerciseStep | DoneStep
-
-
-@dataclass(frozen=True)
 class StepStarted:
-    """The worker begins a step."""
+    """The worker begins the step of this number."""
 
-    step: Step
+    step: int
 
 
 @dataclass(frozen=True)
@@ -138,17 +101,17 @@ class NoOutcomes:
     reason: str
 
 
-@dataclass(frozen=True)
-class ForgedMessage:
-    """A message that no worker sends by itself."""
+WorkerMessage = StepStarted | FailedCells | SeedOutcomes | NoOutcomes
 
 
-WorkerMessage = StepStarted | FailedCells | SeedOutcomes | NoOutcomes | ForgedMessage
+def json_line(entries: dict[str, Any]) -> bytes:
+    return json.dumps(entries).encode() + b"\n"
 
 
 def write_worker_message(stream: BinaryIO, message: WorkerMessage) -> None:
-    content = message.content if isinstance(message, SeedOutcomes) else b""
-    stream.write(_line(_entries(message) | {"bytes": len(content)}) + content)
+    entries = asdict(message)
+    content = entries.pop("content", b"")
+    stream.write(json_line(entries | {"num_bytes": len(content)}) + content)
     stream.flush()
 
 
@@ -162,49 +125,14 @@ def read_worker_message(stream: BinaryIO) -> WorkerMessage | None:
     line = stream.readline(MAX_LINE_BYTES)
     if not line:
         return None
-    entries = json.loads(line)
-    if not isinstance(entries, dict):
-        raise ValueError("a dictionary was expected")
-    size = entries.get("bytes", 0)
-    content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT_BYTES else b""
-    return _message(entries, content)
-
-
-def _entries(message: WorkerMessage) -> dict[str, Any]:
-    match message:
-        case StepStarted(CellStep(number)):
-            return {"cell": number}
-        case StepStarted(ExerciseStep(name)):
-            return {"exercise": name}
-        case StepStarted(DoneStep()):
-            return {"done": ""}
-        case FailedCells(reasons):
-            return {"failed": reasons}
-        case SeedOutcomes(seed):
-            return {"seed": seed}
-        case NoOutcomes(reason):
-            return {"fault": reason}
-    raise TypeError(f"a worker sends no {type(message).__name__}")
-
-
-def _message(entries: dict[str, Any], content: bytes) -> WorkerMessage:
-    """Return the message with these entries; a forged entry of another type is converted, cut off or left out."""
-    match entries:
-        case {"cell": number}:
-            return StepStarted(CellStep(number))
-        case {"exercise": name}:
-            return StepStarted(ExerciseStep(name))
-        case {"done": _}:
-            return StepStarted(DoneStep())
-        case {"failed": dict(reasons)}:
+    match json.loads(line):
+        case {"step": int(step)}:
+            return StepStarted(step)
+        case {"reasons": dict(reasons)}:
             numbers = [key for key in reasons if key.isdecimal() and len(key) < 10]
             return FailedCells({int(number): str(reasons[number])[:MAX_REASON_LENGTH] for number in numbers})
-        case {"fault": reason}:
-            return NoOutcomes(str(reason)[:MAX_REASON_LENGTH])
-        case {"seed": seed}:
-            return SeedOutcomes(seed, content)
-    return ForgedMessage()
-
-
-def _line(entries: dict[str, Any]) -> bytes:
-    return json.dumps(entries).encode() + b"\n"
+        case {"seed": int(seed), "num_bytes": int(size)} if 0 <= size <= MAX_CONTENT_BYTES:
+            return SeedOutcomes(seed, stream.read(size))
+        case {"reason": str(reason)}:
+            return NoOutcomes(reason[:MAX_REASON_LENGTH])
+    raise ValueError("a message of a worker was expected")

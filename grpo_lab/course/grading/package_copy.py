@@ -7,14 +7,13 @@ because a wrong answer is often nearly right. The functions that build the input
 import ast
 import inspect
 import shutil
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.stub import LIBRARY_GONE, parsed_function
+from grpo_lab.course.stub import LIBRARY_GONE
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release")
@@ -35,18 +34,6 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
     _strip_wrong_answers(target / "course" / "exercises")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-
-
-def library_source(exercise: Exercise) -> str:
-    """Return the source of an exercise's function without decorators and annotations.
-
-    The process that runs a submission executes it to restore the body of the function.
-    """
-    node = parsed_function(textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function))))
-    node.decorator_list, node.returns = [], None
-    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        argument.annotation = None
-    return ast.unparse(node)
 
 
 def source_without_body(source: str, name: str) -> str:

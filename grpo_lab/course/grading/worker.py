@@ -3,29 +3,26 @@
 This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the grading
 computes the expected values afterwards, in its own process. So the student's code can change only its own outcomes.
 
-After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
-call that one, so a mistake costs points only once.
+Before an exercise is tried, the library's versions of the earlier ones replace the student's. The exercise calls these,
+so a mistake costs points only once.
 """
 
 import gc
 import inspect
+import json
 import linecache
 import os
 import signal
 import sys
 import types
-from pathlib import Path
 
 from grpo_lab.base.user_code import python_of_cell
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.checking.cell_history import is_from_library
+from grpo_lab.course.exercise import Exercise, function_from_source
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
     Cell,
-    CellStep,
-    DoneStep,
-    ExerciseStep,
     FailedCells,
-    LibrarySources,
     NoOutcomes,
     Request,
     SeedOutcomes,
@@ -33,34 +30,31 @@ from grpo_lab.course.grading.messages import (
     WorkerMessage,
     write_worker_message,
 )
+from grpo_lab.sandbox.bootstrap import set_limits
+from grpo_lab.sandbox.python import MAX_FILE_BYTES, MAX_OPEN_FILES
 
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
-# A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
-MAX_FILE_BYTES = 16_000_000
-MAX_OPEN_FILES = 64
 
 
 def main() -> None:
     """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
     request = Request.from_line(channel.receive_line())
-    set_resource_limits(CPU=request.cpu_seconds, FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
     exercises = load_exercises(request.exercises)
     disable_checks()
     gc.collect()
-    limit_memory(request.memory_bytes)
+    set_limits(request.cpu_seconds, request.memory_bytes, MAX_FILE_BYTES, MAX_OPEN_FILES)
     if hasattr(signal, "SIGINT"):
         # The teacher's Ctrl-C is handled by the grading. A KeyboardInterrupt that a cell raises still ends the cell.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     restore_modules = save_modules()
     namespace = run_cells(request.cells, channel)
     restore_modules()  # a cell that replaces functions of a module must not change how exercises are tried
-    restore_library(request.library_sources, exercises, namespace)
-    for name in request.untried:
-        channel.send(StepStarted(ExerciseStep(name)))
+    for step, name in enumerate(request.untried, len(request.cells)):
+        channel.send(StepStarted(step))
+        restore_library(json.loads(channel.receive_line()), exercises, namespace)
         try_exercise(exercises[name], namespace.get(name), request, channel)
-        restore_library(LibrarySources.from_line(channel.receive_line()).sources, exercises, namespace)
-    channel.send(StepStarted(DoneStep()))
+    channel.send(StepStarted(len(request.cells) + len(request.untried)))
     os._exit(0)  # ends the process even if a cell has started threads that are still running
 
 
@@ -81,27 +75,6 @@ class Channel:
 
     def receive_line(self) -> bytes:
         return self._in.readline()
-
-
-def set_resource_limits(**limits: int) -> None:
-    """Set resource limits of this process, such as CPU=60. Windows has none, and there this does nothing."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    for kind, value in limits.items():
-        _, hard = resource.getrlimit(resource_id := getattr(resource, f"RLIMIT_{kind}"))
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(resource_id, (value, value))
-
-
-def limit_memory(additional_bytes: int) -> None:
-    """Limit the memory to this many bytes more than the process has now. This is done on Linux only."""
-    if sys.platform == "linux":
-        import resource
-
-        pages_in_use = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        set_resource_limits(AS=additional_bytes + pages_in_use * resource.getpagesize())
 
 
 def load_exercises(names: list[str]) -> dict[str, Exercise]:
@@ -154,9 +127,7 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
     """
     for name, source in sources.items():
         function = inspect.unwrap(exercises[name].function)
-        defined: dict = {}
-        exec(source, function.__globals__, defined)
-        function.__code__ = defined[name].__code__
+        function.__code__ = function_from_source(function, source).__code__
         namespace[name] = exercises[name].function
 
 
@@ -184,28 +155,19 @@ def run_cells(cells: list[Cell], channel: Channel) -> dict:
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
     reasons: dict[int, str] = {}
     defined_by_student: dict[str, object] = {}
-    for cell in cells:
-        channel.send(StepStarted(CellStep(cell.number)))
+    for step, cell in enumerate(cells):
+        channel.send(StepStarted(step))
         try:
             run_cell(cell, namespace)
         except BaseException as error:
             reasons[cell.number] = error_in_words(error)
-        defined_by_student |= {name: value for name, value in namespace.items() if not _is_from_library(value)}
+        defined_by_student |= {name: value for name, value in namespace.items() if not is_from_library(value)}
     channel.send(FailedCells(reasons))
     # A later cell may import the library's function under the name of the student's. The student's still counts.
     for name, value in namespace.items():
-        if _is_from_library(value) and name in defined_by_student:
+        if is_from_library(value) and name in defined_by_student:
             namespace[name] = defined_by_student[name]
     return namespace
-
-
-def _is_from_library(value) -> bool:
-    """Return True for a function of this package, which may lack its body.
-
-    This uses `type` and not `isinstance`, which would run code of a student's object.
-    """
-    module = value.__module__ if type(value) is types.FunctionType else None
-    return type(module) is str and module.startswith("grpo_lab")
 
 
 def run_cell(cell: Cell, namespace: dict) -> None:

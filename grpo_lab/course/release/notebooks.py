@@ -21,7 +21,7 @@ from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.course.variant import ClassKey, results_of
 from grpo_lab.formulas.source import read_equations
 
-LANGUAGES = (ENGLISH, CHINESE) = ("en", "zh_CN")  # languages in which notebooks can be released
+ENGLISH = "en"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 

@@ -60,7 +60,7 @@ def test_a_cell_that_failed_is_not_the_function_in_memory(shell, failing, capsys
     verdict = check(mine)
     if "raise" in failing:
         assert verdict.right
-        assert CELL_HISTORY.mismatch(mine) is None
+        assert CELL_HISTORY.mismatch(mine) == ""
         return
     assert verdict.fault == "stale"
     assert verdict.points == 0

@@ -66,7 +66,7 @@ def test_each_property_has_its_weight_and_values_come_first(answer, missing, poi
 
 def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values():
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
-    assert verdict.status == "form"
+    assert verdict.status == "malformed"
     assert verdict.points == 9
 
 

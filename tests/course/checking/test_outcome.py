@@ -173,9 +173,3 @@ def test_forged_bytes_are_refused_unless_they_have_the_right_form():
         with pytest.raises(ValueError, match="outcomes cannot be read"):
             from_bytes(content)
     assert from_bytes(forged(json.dumps([GOOD]))) == [Outcome()]
-
-
-def test_outcomes_of_an_earlier_version_are_read():
-    earlier = GOOD | {"attached": True, "changed": {"dict": {"w": 1}}}
-    del earlier["has_gradient"], earlier["changed_arguments"]
-    assert from_bytes(forged(json.dumps([earlier]))) == [Outcome(has_gradient=True, changed_arguments={"w": 1})]

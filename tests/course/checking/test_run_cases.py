@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.outcome import equal_outcomes
+from grpo_lab.course.checking.outcome import Outcome, equal_outcomes
 from grpo_lab.course.checking.run_cases import MAX_SHOWN_LENGTH, guarded, outcome_of, run_student
 from tests.course.small_exercise import MEAN, scaled_mean
 
@@ -50,9 +50,9 @@ def test_guard_stops_and_names_each_fault_without_an_effect_on_the_next_check(fu
 
 
 def test_guarded_keeps_printed_text_up_to_a_length():
-    ran = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or 7, 60.0)
-    assert ran.result == 7
-    assert ran.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
+    outcome = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or Outcome(7), 60.0)
+    assert outcome.value == 7
+    assert outcome.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
 
 
 def test_an_interrupt_of_the_notebook_passes_and_nothing_stays_replaced():

@@ -22,7 +22,7 @@ SIGNATURES = (
 def test_a_function_with_another_signature_is_refused_with_what_differs():
     for function, words in SIGNATURES:
         verdict = check(function, MEAN)
-        assert (verdict.status, verdict.fault) == ("form", "signature")
+        assert (verdict.status, verdict.fault) == ("malformed", "signature")
         assert not verdict.misconceptions
         assert words in verdict.message
 

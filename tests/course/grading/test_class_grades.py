@@ -1,72 +1,31 @@
 """The file of the grades of a class, and the remarks on a submission."""
 
-import json
-
 import pytest
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.verdict import PartKind
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.messages import Cell
+from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.grading.submission import Submission
-from tests.course.classroom import run
-
-# A grades.json of an earlier version, which stored several fields under other names.
-EARLIER_GRADES = """
-{"assignment": "01_policy_gradient", "seed": 7, "wall": "docker", "of_class": "5e3a", "variants": {}, "students": [
-    {"submission": {
-        "student": "bob", "number": "77", "upload": 5, "written": "They help.", "as_text": ["sample_tokens"],
-        "of_class": "5e3a", "cells": [{"number": 4, "source": "x", "exercise": ""}]},
-     "points": {"token_entropy": 2}, "cells": {"4": "NameError"}, "seed": 7,
-     "verdicts": {"token_entropy": {
-        "exercise": "token_entropy", "status": "partly", "full": 4, "judged": "judged: the cell that ran as In [4]",
-        "properties": {"values": 0.5}, "misconceptions": ["nats"], "fault": "", "parts": [],
-        "folded": [{"kind": "say", "text": "1 of 2", "title": "", "rows": []},
-                   {"kind": "equation", "text": "h = l", "title": "1.4", "rows": []}]}}}]}
-"""
 
 
-def test_grades_file_of_an_earlier_version_is_read(tmp_path):
-    (tmp_path / "grades.json").write_text(EARLIER_GRADES, encoding="utf-8")
-    grades = ClassGrades.read(tmp_path / "grades.json")
-    (bob,) = grades.submissions
-    verdict = bob.verdicts["token_entropy"]
-    assert grades.isolation == "docker"
-    assert grades.class_fingerprint == bob.submission.class_fingerprint == "5e3a"
-    assert bob.submission.cells == [Cell(4, "x")]
-    assert (bob.submission.platform_id, bob.submission.upload_id) == ("77", 5)
-    assert bob.submission.written_answer == "They help."
-    assert bob.submission.exercises_as_text == ["sample_tokens"]
-    assert bob.failed_cells == {4: "NameError"}
-    assert verdict.max_points == 4
-    assert verdict.judged_cell == "judged: the cell that ran as In [4]"
-    assert verdict.shares == {"values": 0.5}
-    assert [part.text for part in verdict.folded_parts] == ["1 of 2", "h = l"]
-    assert (verdict.folded_parts[1].tag, verdict.folded_parts[1].title) == ("1.4", "")
-    assert (verdict.status, verdict.fault) == (Status.PARTLY, Fault.NONE)
-    assert '"status": "partly"' in grades.as_json() and '"fault": ""' in grades.as_json(), "stored as text"
-    assert [type(part.kind) for part in verdict.folded_parts] == [PartKind, PartKind]
+def test_grades_file_is_read_as_it_was_written(folder, sandbox, tmp_path):
+    grades, file = grade(folder, 7), tmp_path / "grades.json"
+    file.write_text(grades.as_json(), encoding="utf-8")
+    read = ClassGrades.read(file)
+    assert read == grades
+    verdicts = [verdict for graded in read.submissions for verdict in graded.verdicts.values()]
+    parts = [part for verdict in verdicts for part in (*verdict.parts, *verdict.folded_parts)]
+    words = {(type(verdict.status), type(verdict.fault)) for verdict in verdicts}
+    assert words == {(Status, Fault)} and {type(part.kind) for part in parts} == {PartKind}, "not read as plain text"
 
 
-def test_grades_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):
-    run(folder)
-    file = folder.parent / "out" / "grades.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    names = {key for part in parts_of(content) for key in part}
-    current = {"assignment_stem", "submissions", "isolation", "class_fingerprint", "failed_cells", "folded_parts"}
-    assert current | {"shares", "max_points"} <= names
-    assert not names & {"assignment", "students", "wall", "of_class", "folded", "properties", "full", "judged"}
-    assert not names & {"upload", "written", "as_text"}
-    assert json.loads(ClassGrades.read(file).as_json()) == content
-
-
-def parts_of(content) -> list[dict]:
-    """Return all dictionaries in nested JSON."""
-    if isinstance(content, list):
-        return [part for entry in content for part in parts_of(entry)]
-    if isinstance(content, dict):
-        return [content, *parts_of(list(content.values()))]
-    return []
+@pytest.mark.parametrize("content", ["[]", "{}", '{"students": []}', "not JSON"])
+def test_a_file_that_no_grading_of_this_version_wrote_is_refused(tmp_path, content):
+    (tmp_path / "grades.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match="which no grading wrote"):
+        ClassGrades.read(tmp_path / "grades.json")
 
 
 @pytest.mark.parametrize(

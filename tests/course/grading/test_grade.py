@@ -1,6 +1,6 @@
 """The command `grade`: what it writes and prints, a second grading, an interrupt, and the points of each answer.
 
-The notebooks run in this process, in a stand-in for the sandbox. The sandbox itself is tested in test_sandbox.py.
+The notebooks run in this process, in a stand-in for the sandbox. The sandbox itself is tested in test_run_notebook.py.
 """
 
 import csv
@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading.grade import explain_undefined, grade_answer, page_names
 from grpo_lab.course.grading.messages import UNDEFINED, Cell
-from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun
+from grpo_lab.course.grading.run_notebook import ExerciseRun, NotebookRun
 from grpo_lab.course.grading.submission import Submission
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, file_name, page, rows, run, submit, table
 from tests.course.proof.trials import outcomes
@@ -57,7 +57,7 @@ def test_points_require_right_results_on_visible_and_fresh_inputs(visible, fresh
     earned, verdict = grade_answer(MEAN, run, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden
-    assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
+    assert not hidden or all(part.kind == "sentences" for part in verdict.parts), "nothing of the fresh inputs is shown"
 
 
 def test_grade_answer_gives_no_points_for_outcomes_that_cannot_be_judged():

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
+from grpo_lab.course.exercise import source_of
 from grpo_lab.course.exercises import NAMES, all_exercises, earlier_names, find_exercise
-from grpo_lab.course.grading.package_copy import library_source, make_copy
+from grpo_lab.course.grading.package_copy import make_copy
 
 PACKAGE = Path(grpo_lab.__file__).parent
 
@@ -66,5 +67,6 @@ def test_an_exercise_calls_only_those_before_it():
     """The grading restores the library's versions of earlier exercises only, after they have been tried."""
     for names in NAMES.values():
         for name in names:
-            called = {n.id for n in ast.walk(ast.parse(library_source(find_exercise(name)))) if isinstance(n, ast.Name)}
+            tree = ast.parse(source_of(find_exercise(name).function))
+            called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             assert (called - {name}) & set(names) <= set(earlier_names(name)), name

@@ -145,8 +145,8 @@ def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
 def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
     """Return True if a mutant agrees with the reference, whose outcomes are `expected`, on all cases."""
     for index, right in enumerate(expected):
-        call = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), MAX_CASE_SECONDS)
-        if call.fault or call.result is None or not equal_outcomes(call.result, right, exercise):
+        outcome = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), MAX_CASE_SECONDS)
+        if not equal_outcomes(outcome, right, exercise):
             return False
     return True
 
@@ -226,7 +226,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         changes["dtype"] = lambda result, arguments: result.to(torch.float16)
     if exercise.observations is None:
         # If None may be an answer, a wrong None is no fault of form, and a list is returned instead.
-        changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
+        changes["type"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
     if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
     tensors_of_cases = [

@@ -19,24 +19,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from grpo_lab.course.checking.outcome import Outcome, from_bytes
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, source_of
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
     Cell,
-    CellStep,
-    DoneStep,
-    ExerciseStep,
     FailedCells,
-    LibrarySources,
     NoOutcomes,
     Request,
     SeedOutcomes,
-    Step,
     StepStarted,
     WorkerMessage,
+    json_line,
     read_worker_message,
 )
-from grpo_lab.course.grading.package_copy import library_source, make_copy
+from grpo_lab.course.grading.package_copy import make_copy
 from grpo_lab.sandbox.isolation import (
     MAX_MEMORY,
     MAX_TASKS,
@@ -75,9 +71,9 @@ class ExerciseRun:
         return self.problem == UNDEFINED
 
 
-@dataclass(frozen=True)
+@dataclass
 class NotebookRun:
-    """The run of a notebook: all exercises, and the cells that failed.
+    """The run of a notebook by one or more workers: the exercises, and the cells that failed.
 
     Attributes:
         exercises: The run of each exercise, by its name.
@@ -88,7 +84,7 @@ class NotebookRun:
     failed_cells: dict[int, str] = field(default_factory=dict)
 
 
-class Sandbox:
+class NotebookRunner:
     """A context manager that runs the notebooks of one assignment. Its temporary folder is removed when it closes.
 
     Args:
@@ -119,7 +115,7 @@ class Sandbox:
             self._remove_folder()
             raise
 
-    def __enter__(self) -> "Sandbox":
+    def __enter__(self) -> "NotebookRunner":
         return self
 
     def __exit__(self, *exception) -> None:
@@ -145,39 +141,15 @@ class Sandbox:
             cells: The code cells of the notebook.
             seeds: The seeds from which the inputs are drawn.
         """
-        exercises: dict[str, ExerciseRun] = {}
-        failed_cells: dict[int, str] = {}
+        run = NotebookRun()
         deadline = time.monotonic() + START_SECONDS + 20 * self.time_limit
         for _ in range(MAX_STARTS):
-            untried = [name for name in self.exercises if name not in exercises]
+            untried = [name for name in self.exercises if name not in run.exercises]
             if not untried or time.monotonic() > deadline or self.stopped.is_set():
                 break
-            result = WorkerRun(self, cells, untried, seeds).execute(deadline)
-            exercises |= result.exercises
-            failed_cells |= result.failed_cells
-            cells = result.remaining_cells
-        return NotebookRun(dict.fromkeys(self.exercises, ExerciseRun(problem=NOT_REACHED)) | exercises, failed_cells)
-
-    def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> Request:
-        """Return the first message to a worker.
-
-        untried: The names of the exercises that no worker has tried so far, in order.
-        """
-        return Request(
-            cells=cells,
-            exercises=list(self.exercises),
-            untried=untried,
-            seeds=seeds,
-            library_sources=self.library_sources_before(untried[0]),
-            case_seconds=self.time_limit / 5,
-            cpu_seconds=int(START_SECONDS + 20 * self.time_limit),
-            memory_bytes=MAX_MEMORY,
-        )
-
-    def library_sources_before(self, name: str) -> dict[str, str]:
-        """Return the library's sources of all exercises before this one, by name."""
-        names = list(self.exercises)
-        return {earlier: library_source(self.exercises[earlier]) for earlier in names[: names.index(name)]}
+            cells = WorkerRun(self, run, cells, untried, seeds).execute(deadline)
+        run.exercises = dict.fromkeys(self.exercises, ExerciseRun(problem=NOT_REACHED)) | run.exercises
+        return run
 
     def start(self, folder: Path, log) -> tuple[subprocess.Popen, list[str]]:
         """Start a worker; return it, and the command that ends it if a signal is not enough.
@@ -196,17 +168,6 @@ class Sandbox:
         return worker, container_kill_command(self.isolation, name)
 
 
-@dataclass(frozen=True)
-class WorkerResult(NotebookRun):
-    """The part of a notebook's run that one worker made: the exercises that it tried, or that no other need try.
-
-    Attributes:
-        remaining_cells: The cells that the next worker runs: all but a cell that ended this one.
-    """
-
-    remaining_cells: list[Cell] = field(default_factory=list)
-
-
 class WorkerRun:
     """A run of a notebook in one worker.
 
@@ -214,42 +175,52 @@ class WorkerRun:
     through its steps, and each step has one result.
 
     Args:
-        sandbox: The sandbox that starts the worker.
+        runner: The runner that starts the worker.
+        run: The run of the notebook, to which the results of this worker are added.
         cells: The cells that the worker runs.
         untried: The names of the exercises that it tries, in order.
         seeds: The seeds from which the inputs are drawn.
     """
 
-    def __init__(self, sandbox: Sandbox, cells: list[Cell], untried: list[str], seeds: list[int]):
-        self._sandbox = sandbox
+    def __init__(
+        self, runner: NotebookRunner, run: NotebookRun, cells: list[Cell], untried: list[str], seeds: list[int]
+    ):
+        self._runner = runner
+        self._run = run
         self._cells = cells
         self._untried = untried
         self._seeds = seeds
-        self._exercises: dict[str, ExerciseRun] = {}
-        self._failed_cells: dict[int, str] = {}
-        self._steps: list[Step] = [
-            *(CellStep(cell.number) for cell in cells),
-            *(ExerciseStep(name) for name in untried),
-            DoneStep(),
-        ]
-        self._step_index = -1
+        self._last_step = len(cells) + len(untried)
+        self._step = -1  # the step that the worker is at, as `messages` numbers them; -1 before the first one
         self._outcomes: dict[int, bytes] = {}  # the outcomes of the current exercise, by seed
         self._stop_reason = ""  # the reason why the grading stopped the worker
 
-    def execute(self, deadline: float) -> WorkerResult:
-        """Start the worker, process its messages, end it, and return its result.
+    def execute(self, deadline: float) -> list[Cell]:
+        """Start the worker, process its messages, and end it.
 
         deadline: The time, by `time.monotonic`, at which the worker is stopped.
+
+        Returns:
+            The cells that the next worker runs: all but a cell that ended this one.
         """
-        sandbox = self._sandbox
+        runner = self._runner
+        request = Request(
+            cells=self._cells,
+            exercises=list(runner.exercises),
+            untried=self._untried,
+            seeds=self._seeds,
+            case_seconds=runner.time_limit / 5,
+            cpu_seconds=int(START_SECONDS + 20 * runner.time_limit),
+            memory_bytes=MAX_MEMORY,
+        )
         messages: queue.Queue[WorkerMessage | None] = queue.Queue(maxsize=4)
         is_over = threading.Event()
-        folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
-        with tempfile.TemporaryFile(dir=sandbox.folder) as log:
-            worker, kill_command = sandbox.start(folder, log)
+        folder = Path(tempfile.mkdtemp(dir=runner.folder))
+        with tempfile.TemporaryFile(dir=runner.folder) as log:
+            worker, kill_command = runner.start(folder, log)
             threading.Thread(target=read_messages, args=(worker.stdout, messages, is_over), daemon=True).start()
             try:
-                self._send(worker, sandbox.request(self._cells, self._untried, self._seeds))
+                _send(worker, request.to_line())
                 self._process_messages(worker, messages, deadline)
                 if self._stop_reason == TOO_MANY_TASKS:
                     kill_worker(worker, kill_command)
@@ -260,12 +231,13 @@ class WorkerRun:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 500))
             log_end = log.read(500).decode("utf-8", "replace")
         _remove(folder)
-        return self._result(worker.returncode, log_end)
+        return self._conclude(worker.returncode, log_end)
 
     @property
-    def _current_step(self) -> Step | None:
-        """The step that the worker is at; None before its first step."""
-        return self._steps[self._step_index] if self._step_index >= 0 else None
+    def _current_exercise(self) -> str | None:
+        """The name of the exercise that the worker tries; None in any other step."""
+        index = self._step - len(self._cells)
+        return self._untried[index] if 0 <= index < len(self._untried) else None
 
     def _process_messages(
         self, worker: subprocess.Popen, messages: queue.Queue[WorkerMessage | None], deadline: float
@@ -275,8 +247,8 @@ class WorkerRun:
         Each step has a deadline of its own besides that of the worker.
         """
         step_deadline = time.monotonic() + START_SECONDS
-        while self._step_index < len(self._steps) - 1:
-            if time.monotonic() > min(step_deadline, deadline) or self._sandbox.stopped.is_set():
+        while self._step < self._last_step:
+            if time.monotonic() > min(step_deadline, deadline) or self._runner.stopped.is_set():
                 self._stop_reason = OVER_TIME
             elif count_tasks(worker.pid) > MAX_TASKS:
                 self._stop_reason = TOO_MANY_TASKS
@@ -288,10 +260,10 @@ class WorkerRun:
                 continue
             if message is None:
                 return
-            step_before = self._step_index
+            step_before = self._step
             self._process(message, worker)
-            if self._step_index > step_before:
-                step_deadline = time.monotonic() + self._sandbox.time_limit
+            if self._step > step_before:
+                step_deadline = time.monotonic() + self._runner.time_limit
 
     def _process_remaining_messages(
         self, worker: subprocess.Popen, messages: queue.Queue[WorkerMessage | None]
@@ -302,7 +274,7 @@ class WorkerRun:
         counted the threads before it read the announcement.
         """
         with suppress(queue.Empty):
-            for _ in self._steps:
+            for _ in range(self._last_step + 1):
                 message = messages.get(timeout=REMAINING_SECONDS)
                 if message is None:
                     return
@@ -310,71 +282,67 @@ class WorkerRun:
 
     def _process(self, message: WorkerMessage, worker: subprocess.Popen) -> None:
         """Store what a message contains, or move to a later step. A message that does not fit the step is ignored."""
+        exercise = self._current_exercise
         match message:
             case StepStarted(step):
-                if step in self._steps[self._step_index + 1 :]:
-                    self._step_index, self._outcomes = self._steps.index(step), {}
+                if self._step < step <= self._last_step:
+                    self._step, self._outcomes = step, {}
+                    if self._current_exercise:
+                        self._send_library_sources(worker, self._current_exercise)
             case FailedCells(reasons):
                 numbers = {cell.number for cell in self._cells}
-                self._failed_cells |= {number: reason for number, reason in reasons.items() if number in numbers}
-            case SeedOutcomes() | NoOutcomes():
-                current = self._current_step
-                if isinstance(current, ExerciseStep) and current.name not in self._exercises:
-                    self._store_outcomes(current.name, message)
-                    if current.name in self._exercises:
-                        self._send_library_sources(current.name, worker)
+                self._run.failed_cells |= {number: reason for number, reason in reasons.items() if number in numbers}
+            case SeedOutcomes(seed, content):
+                if exercise and exercise not in self._run.exercises and seed in self._seeds:
+                    self._outcomes[seed] = content
+                    if len(self._outcomes) == len(self._seeds):
+                        self._run.exercises[exercise] = self._read_outcomes()
+            case NoOutcomes(reason):
+                if exercise:
+                    self._run.exercises.setdefault(exercise, ExerciseRun(problem=reason))
 
-    def _store_outcomes(self, name: str, message: SeedOutcomes | NoOutcomes) -> None:
-        """Store the outcomes for one seed, or the reason why there are none.
+    def _send_library_sources(self, worker: subprocess.Popen, exercise: str) -> None:
+        """Send the library's sources of the exercises before this one."""
+        names = list(self._runner.exercises)
+        earlier = names[: names.index(exercise)]
+        _send(worker, json_line({name: source_of(self._runner.exercises[name].function) for name in earlier}))
 
-        The run of the exercise is complete once the outcomes for all seeds are there.
-        """
-        if isinstance(message, NoOutcomes):
-            self._exercises[name] = ExerciseRun(problem=message.reason)
-            return
-        if message.seed in self._seeds:
-            self._outcomes[message.seed] = message.content
-        if len(self._outcomes) == len(self._seeds):
-            try:
-                outcomes = {seed: from_bytes(content) for seed, content in self._outcomes.items()}
-                self._exercises[name] = ExerciseRun(outcomes)
-            except ValueError as error:
-                self._exercises[name] = ExerciseRun(problem=f"What it returned could not be used: {error}"[:400])
+    def _read_outcomes(self) -> ExerciseRun:
+        try:
+            return ExerciseRun({seed: from_bytes(content) for seed, content in self._outcomes.items()})
+        except ValueError as error:
+            return ExerciseRun(problem=f"What it returned could not be used: {error}"[:400])
 
-    def _send_library_sources(self, tried: str, worker: subprocess.Popen) -> None:
-        """Send the sources that the worker needs for the exercise after the one that it has tried."""
-        following = self._untried[self._untried.index(tried) + 1 :]
-        self._send(worker, LibrarySources(self._sandbox.library_sources_before(following[0]) if following else {}))
-
-    def _send(self, worker: subprocess.Popen, message: Request | LibrarySources) -> None:
-        assert worker.stdin is not None  # `Sandbox.start` makes a pipe
-        with suppress(OSError):  # raised if the worker has ended
-            worker.stdin.write(message.to_line())
-            worker.stdin.flush()
-
-    def _result(self, exit_code: int, log_end: str) -> WorkerResult:
-        """Return the result, in which an early end of the worker is a failure of the step that it was at.
+    def _conclude(self, exit_code: int, log_end: str) -> list[Cell]:
+        """Record an early end of the worker as a failure of the step that it was at, and return the remaining cells.
 
         Args:
             exit_code: The exit code of the worker.
             log_end: The end of its error output.
         """
         reason = self._stop_reason or f"ended the whole process (exit code {exit_code})"
-        match self._current_step:
-            case CellStep(number):
-                remaining_cells = [cell for cell in self._cells if cell.number != number]
-                return WorkerResult(self._exercises, self._failed_cells | {number: reason}, remaining_cells)
-            case ExerciseStep(name):
-                missing = {name: f"It {reason}."}
-            case DoneStep():
-                missing = dict.fromkeys(self._untried, "No result came back from it.")
-            case None:
-                sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
-                missing = dict.fromkeys(self._untried, sentence)
-        if self._sandbox.stopped.is_set() and not isinstance(self._current_step, ExerciseStep):
+        if 0 <= self._step < len(self._cells):
+            self._run.failed_cells[self._cells[self._step].number] = reason
+            return [cell for step, cell in enumerate(self._cells) if step != self._step]
+        if self._current_exercise:
+            missing = {self._current_exercise: f"It {reason}."}
+        elif self._runner.stopped.is_set():
             missing = {}
-        missing_runs = {name: ExerciseRun(problem=problem) for name, problem in missing.items()}
-        return WorkerResult(missing_runs | self._exercises, self._failed_cells, self._cells)
+        elif self._step == self._last_step:
+            missing = dict.fromkeys(self._untried, "No result came back from it.")
+        else:
+            sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
+            missing = dict.fromkeys(self._untried, sentence)
+        for name, problem in missing.items():
+            self._run.exercises.setdefault(name, ExerciseRun(problem=problem))
+        return self._cells
+
+
+def _send(worker: subprocess.Popen, line: bytes) -> None:
+    assert worker.stdin is not None  # `NotebookRunner.start` makes a pipe
+    with suppress(OSError):  # raised if the worker has ended
+        worker.stdin.write(line)
+        worker.stdin.flush()
 
 
 def _remove(folder: Path) -> None:

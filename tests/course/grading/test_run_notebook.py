@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from grpo_lab.course.exercises import find_exercise
-from grpo_lab.course.grading import sandbox
+from grpo_lab.course.grading import run_notebook
 from grpo_lab.course.grading.class_grades import ClassGrades
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.grading.messages import Cell
-from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
+from grpo_lab.course.grading.run_notebook import OVER_TIME, TOO_MANY_TASKS
 from grpo_lab.sandbox import isolation
 from grpo_lab.sandbox.isolation import MAX_TASKS
 from tests.course.classroom import POINTS, RIGHT, file_name, submit
@@ -196,16 +196,16 @@ def _mentions(path: Path, text: bytes) -> bool:
         return False
 
 
-def test_a_sandbox_whose_package_cannot_be_made_leaves_no_folder(tmp_path, monkeypatch):
+def test_a_runner_whose_package_cannot_be_made_leaves_no_folder(tmp_path, monkeypatch):
     def fail(folder, exercises):
         (folder / "grpo_lab").mkdir(parents=True)
         folder.chmod(0o555)
         raise OSError("no space left")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sandbox, "make_copy", fail)
+    monkeypatch.setattr(run_notebook, "make_copy", fail)
     with pytest.raises(OSError, match="no space left"):
-        sandbox.Sandbox({}, "none")
+        run_notebook.NotebookRunner({}, "none")
     assert not list(tmp_path.iterdir())
 
 
@@ -223,9 +223,9 @@ def test_trusted_submissions_run_without_a_sandbox(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announcement_is_read_late(tmp_path, monkeypatch):
     announced, is_killed = tmp_path / "announced", threading.Event()
-    code = "import json, pathlib, time; [print(json.dumps({'cell': n}), flush=True) for n in (2, 3)]; "
+    code = "import json, pathlib, time; [print(json.dumps({'step': n}), flush=True) for n in (0, 1)]; "
     code += f"pathlib.Path({str(announced)!r}).touch(); time.sleep(60)"
-    read, kill = sandbox.read_messages, sandbox.kill_worker
+    read, kill = run_notebook.read_messages, run_notebook.kill_worker
 
     def count(pid):
         return MAX_TASKS + 1 if announced.exists() else 1
@@ -243,11 +243,13 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
 
     replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "count_tasks": count}
     for name, function in replaced.items():
-        monkeypatch.setattr(sandbox, name, function)
-    monkeypatch.setattr(sandbox.Sandbox, "start", start)
-    cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
-    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as open_sandbox:
-        result = sandbox.WorkerRun(open_sandbox, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
-    assert result.remaining_cells == [cells[0], cells[2]]
-    assert result.failed_cells == {3: TOO_MANY_TASKS}
-    assert result.exercises == {}
+        monkeypatch.setattr(run_notebook, name, function)
+    monkeypatch.setattr(run_notebook.NotebookRunner, "start", start)
+    cells, run = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")], run_notebook.NotebookRun()
+    with run_notebook.NotebookRunner({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as runner:
+        remaining_cells = run_notebook.WorkerRun(runner, run, cells, ["reinforce_loss"], [0]).execute(
+            time.monotonic() + 60
+        )
+    assert remaining_cells == [cells[0], cells[2]]
+    assert run.failed_cells == {3: TOO_MANY_TASKS}
+    assert run.exercises == {}
