@@ -97,8 +97,11 @@ check: lint types
 	$(PY) -m tests.changed
 
 # Notebook 07b meets SmolLM2 in test-all only: here it runs as it does for a reader who has not fetched the model.
-test: lint types
-	GRPO_LAB_CACHE="$(CURDIR)/.venv/no-models" $(PYTEST) $(NOTEBOOKS) -m "not slow" tests notebooks
+# mypy reads on one core, so it runs beside the tests, and what it says is printed after them.
+test: lint
+	$(PY) -m mypy >.venv/types.txt 2>&1 & types=$$!; \
+	GRPO_LAB_CACHE="$(CURDIR)/.venv/no-models" $(PYTEST) $(NOTEBOOKS) -m "not slow" tests notebooks; tests=$$?; \
+	wait $$types; types=$$?; echo mypy: && cat .venv/types.txt; exit $$((tests || types))
 
 # The notebooks at their full length, as readers run them.
 test-all: lint types

@@ -6,6 +6,7 @@ import ast
 import copy
 import functools
 import gc
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -27,13 +28,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ |= {"HF_HOME": f"{_caches.name}/huggingface", "MODELSCOPE_CACHE": f"{_caches.name}/modelscope"}
 
 import pytest
-import torch
 
-torch.set_num_threads(1)
-if not torch.cuda.is_available():
-    # Without a device torch keeps every seed for one, each with the whole stack as text, which is long under pytest.
-    for _device in (torch.cuda, torch.xpu, torch.mtia):
-        _device.manual_seed_all = lambda seed: None
 gc.disable()  # enabled again after all imports: modules are no garbage, and collecting among them takes seconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; some tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +37,23 @@ sys.modules.setdefault("rfc3987_syntax", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Prepare torch and hypothesis, except in the process that only hands out the tests to those of xdist."""
+    if not getattr(config.option, "numprocesses", None):
+        _prepare_torch()
+        _prepare_hypothesis(config)
+
+
+def _prepare_torch() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if not torch.cuda.is_available():
+        # Else torch keeps every seed for a later device, each with the whole stack as text, which is long under pytest.
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            device.manual_seed_all = lambda seed: None
+
+
+def _prepare_hypothesis(config: pytest.Config) -> None:
     """Make hypothesis deterministic and without deadlines: 100 examples, or 40 if slow tests are deselected."""
     if importlib.util.find_spec("hypothesis") is not None:  # the tests of a GPU do not need it
         from hypothesis import HealthCheck, settings
@@ -107,7 +119,7 @@ if SHAPES_CHECKED:
 
 def pytest_report_header() -> str:
     shapes = "checked at run time (jaxtyping, beartype)" if SHAPES_CHECKED else "NOT checked: beartype is not installed"
-    return f"grpo_lab: shapes {shapes}; torch {torch.__version__}, {torch.get_num_threads()} thread a process"
+    return f"grpo_lab: shapes {shapes}; torch {importlib.metadata.version('torch')}, 1 thread a process"
 
 
 def find_chromium() -> str | None:
@@ -116,6 +128,8 @@ def find_chromium() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
     lacking = {
         "gpu": None if torch.cuda.is_available() else "needs an NVIDIA GPU",
         "browser": None if find_chromium() else "needs Chromium on the PATH, or its path in GRPO_LAB_CHROMIUM",
@@ -217,7 +231,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     real = huggingface_hub.snapshot_download
 
     def local_only(*args, local_files_only: bool = False, **kwargs):
