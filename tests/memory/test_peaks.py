@@ -16,6 +16,7 @@ from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.rollout import EncodedPrompts
@@ -112,7 +113,8 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
         with LiveStorages() as live_storages:
             sampling = SamplingParams(8, 512)
             decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
-            decoder.begin(EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
+            prompts = EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)))
+            decoder.begin(SamplingRequest(prompts, sampling, (151643, 151645), 151643), None)
             decoder.step()
     rollout = plan_step("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
