@@ -227,6 +227,11 @@ def test_render_prompt_equals_transformers_where_no_message_is_lost(tiny, templa
     assert find_prompt_quirks(tokenizer, [CHAT, [CHAT[-1]]]) == {}
 
 
+def test_render_prompt_keeps_the_characters_that_stand_for_hidden_tags_where_none_is_hidden(tiny):
+    text = render_prompt(with_template(tiny, PLAIN), chat("a\ue001b\ue002"))
+    assert "a\ue001b\ue002" in text and "think>" not in text
+
+
 def test_a_template_with_the_date_renders_the_same_prompt_on_every_day(tiny):
     assert "Today is 26 Jul 2024." in render_prompt(with_template(tiny, DATED), CHAT)
     assert render_prompt(with_template(tiny, TIMED), CHAT).endswith("00:00:00")
