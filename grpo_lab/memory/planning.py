@@ -85,7 +85,7 @@ class MemoryPlan:
         """Return this plan with the rollout split into the fewest parts with which it fits into `budget` bytes.
 
         The plan is returned unchanged if it fits with no number of parts, or if an environment replies, since
-        `sample_sequences` then samples all episodes together.
+        `draw_samples` then samples all episodes together.
         """
         if self.sizes.has_environment:
             return self

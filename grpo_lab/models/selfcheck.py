@@ -15,7 +15,7 @@ from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.model import context_length
 from grpo_lab.rollout.rollout import EncodedPrompts, LogprobInputs
-from grpo_lab.rollout.sample import sample_sequences
+from grpo_lab.rollout.sample import draw_samples
 
 PROMPT_LENGTH, COMPLETION_LENGTH = 6, 3  # tokens of the longer one of two prompts; tokens of each completion
 # Largest allowed mean difference, in nats per token. In float32 it is ten times the largest difference of a token in a
@@ -66,7 +66,7 @@ def mean_logprob_difference(model) -> float:
     with evaluation_mode(model), restored_random_state(seed=0):
         sampling_params = SamplingParams(num_generations=2, max_completion_length=COMPLETION_LENGTH)
         request = SamplingRequest(EncodedPrompts(ids, mask), sampling_params, eos_token_ids=(), pad_token_id=0)
-        sequences, sampled_logp, *_ = sample_sequences(model, request)
+        sequences, sampled_logp, *_ = draw_samples(model, request)
         completions = sequences[:, length:]
         prompt_of_row = torch.tensor([0, 0, 1, 1], device=ids.device)
         inputs = LogprobInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), prompt_of_row)

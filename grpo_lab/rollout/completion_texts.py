@@ -97,19 +97,14 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
     end_ids = {*eos_token_ids}
     tags = {}
     for token_id, token in added_tokens.items():
-        pair = _pair_of_tag(token.content)
-        if token.special and pair and pair <= candidates and token_id not in end_ids:
+        match = _TAG.fullmatch(token.content)
+        if match is None or not token.special or token_id in end_ids:
+            continue
+        bracket, *_, name = filter(None, match.groups())
+        opening, closing = bracket + name, f"{bracket}/{name}"
+        if {opening, closing} <= candidates:
             tags[token_id] = token.content
     return tags
-
-
-def _pair_of_tag(text: str) -> set[str]:
-    """Return the opening and the closing tag of the pair that a tag belongs to; empty if the text is not a tag."""
-    match = _TAG.fullmatch(text)
-    if match is None:
-        return set()
-    bracket, *_, name = filter(None, match.groups())
-    return {bracket + name, f"{bracket}/{name}"}
 
 
 def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:

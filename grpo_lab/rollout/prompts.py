@@ -1,7 +1,7 @@
-"""Prompts: their token ids, the checks of their length, their text by a chat template, and what a template changes.
+"""Prompts: they are rendered as text, encoded as token ids, and checked; and what a chat template changes.
 
-`encode_prompts` and `check_prompts` are called by samplers and runs. `render_prompt` writes the text of a prompt, and
-`find_prompt_quirks` compares texts with their messages.
+`render_prompt` writes the text of a prompt, `encode_prompts` encodes the prompts of a rollout, and `check_prompts`
+checks those of a run before its first step.
 
 Some templates drop the system message, strip the thoughts of earlier answers, or write the date. Here the system
 message and the thoughts are put back, so that the model gets all messages. The date is always the same, so that a
@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,75 @@ NUM_REPEATS = 4  # number of times that a prompt is rendered again, to find a te
 PROMPT_QUIRKS = ("system", "thoughts", "appended_eos")
 
 
+def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
+    """Return the text of a prompt: a string as it is, or messages by the chat template, with lost ones put back.
+
+    Args:
+        tokenizer: The tokenizer with the chat template.
+        prompt: A string, or a list of messages.
+        name: The name of the prompt in errors.
+        tools: JSON schemas of the functions that the chat template describes to the model.
+    """
+    check_prompt_form(tokenizer, prompt, name)
+    if isinstance(prompt, str):
+        return prompt
+    text = apply_template(tokenizer, prompt, name, tools=tools)
+    if loses_thoughts(prompt, text) or loses_system(prompt, text):
+        text = restore_lost_messages(tokenizer, prompt, text, name, tools)
+    return text
+
+
+def check_prompt_form(tokenizer, prompt, name: str) -> None:
+    """Raise ValueError unless the prompt is a string, or a list of messages for a tokenizer with a chat template."""
+    if isinstance(prompt, str):
+        return
+    if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
+        expected = "expected a string or a non-empty list of messages"
+        raise InputError(name, prompt, expected, problem=f"is {prompt!r:.60}")
+    for index, message in enumerate(prompt):
+        for key in ("role", "content"):
+            if not isinstance(message.get(key), str):
+                state = f"is {message[key]!r:.60}" if key in message else "is missing"
+                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", problem=state)
+    if not getattr(tokenizer, "chat_template", None):
+        problem = (
+            "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
+            "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
+            "folder"
+        )
+        raise InputError(name, prompt, problem=problem)
+
+
+def apply_template(
+    tokenizer,
+    messages: list[dict],
+    name: str = "prompt",
+    date: datetime = TEMPLATE_DATE,
+    tools: list[dict] | None = None,
+    **arguments: Any,
+) -> str:
+    """Return the text that the chat template writes for messages.
+
+    Args:
+        tokenizer: The tokenizer with the chat template.
+        messages: The messages of a prompt.
+        name: The name of the prompt in errors.
+        date: The date, for a template that writes it.
+        tools: JSON schemas of the functions that the chat template describes to the model.
+        arguments: Further keyword arguments of `apply_chat_template`.
+    """
+    if "strftime_now" in str(tokenizer.chat_template):
+        arguments["strftime_now"] = date.strftime
+    if tools:
+        arguments["tools"] = tools
+    try:
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
+    except Exception as error:  # templates raise errors of their own, such as that roles must alternate
+        problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
+        advice = "where it takes no system message, `--system_prompt none` leaves that out"
+        raise InputError(name, messages, advice, problem=problem) from error
+
+
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> EncodedPrompts:
     """Encode prompts as token ids and mask, padded on the left.
 
@@ -51,7 +120,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     """
     if not prompts:
         raise InputError("prompts", prompts, "expected at least one prompt", problem="is empty")
-    ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
+    ids = [prompt_token_ids(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
     length = max(map(len, ids))
     pad = pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
@@ -59,18 +128,8 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     return EncodedPrompts(prompt_ids, prompt_mask)
 
 
-def longest_prompt(tokenizer, rows: Rows, tools: list[dict] | None = None) -> int:
-    """Return the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts.
-
-    rows: The rows of a data set, each with a "prompt".
-    tools: JSON schemas of the functions that the chat template describes to the model.
-    """
-    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
-    return encode_prompts(tokenizer, prompts, tools).ids.shape[1]
-
-
-def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
-    """Encode a prompt. No special tokens are added to the text of a chat template, which writes its own.
+def prompt_token_ids(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
+    """Return the token ids of one prompt. A chat template writes its own special tokens, so none are added to its text.
 
     Args:
         tokenizer: The tokenizer of the policy.
@@ -101,6 +160,16 @@ def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
     return ids[:-1] if ends_with_eos and text_ids[-1:] != ids[-1:] else ids
 
 
+def longest_prompt(tokenizer, rows: Rows, tools: list[dict] | None = None) -> int:
+    """Return the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts.
+
+    rows: The rows of a data set, each with a "prompt".
+    tools: JSON schemas of the functions that the chat template describes to the model.
+    """
+    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
+    return encode_prompts(tokenizer, prompts, tools).ids.shape[1]
+
+
 def pad_token_id(tokenizer) -> int:
     """Return the id of the padding token, or of the end token if there is none: padding is masked by position."""
     if tokenizer.eos_token_id is None:
@@ -113,22 +182,6 @@ def end_token_ids(model, tokenizer) -> list[int]:
     config_ids = model.generation_config.eos_token_id
     config_ids = config_ids if isinstance(config_ids, list) else [config_ids]
     return sorted({token for token in [*config_ids, tokenizer.eos_token_id] if token is not None})
-
-
-def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise ValueError unless prompt and completion together fit into the model's context.
-
-    Args:
-        model_config: The configuration of the model.
-        tokens: Number of tokens of the prompt.
-        max_completion_length: Maximum number of tokens of a completion.
-        name: The name of the prompt in the error.
-    """
-    limit = context_length(model_config)
-    if limit is None or tokens + max_completion_length <= limit:
-        return
-    lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
-    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", problem=lengths)
 
 
 def check_prompts(
@@ -154,11 +207,16 @@ def check_prompts(
     max_prompt_length = (context_length(model_config) or sys.maxsize) - max_completion_length
     iterator, start = iter(prompts), 0
     while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
-        for index in _indices_to_check(tokenizer, batch, max_prompt_length, tools):
-            prompt = batch[index]
+        chat_texts = iter(apply_template_together(tokenizer, [p for p in batch if not isinstance(p, str)], tools))
+        for index, prompt in enumerate(batch):
+            text = prompt if isinstance(prompt, str) else next(chat_texts)
             try:
-                if not _surely_fits(render_prompt(tokenizer, prompt, tools=tools), max_prompt_length):
-                    tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
+                if text is None:
+                    text = render_prompt(tokenizer, prompt, tools=tools)
+                # There is at most one token per byte, and one that opens the sequence.
+                surely_fits = 0 < len(text.encode()) < max_prompt_length
+                if not surely_fits:
+                    tokens = len(prompt_token_ids(tokenizer, prompt, tools=tools))
                     check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
@@ -166,117 +224,49 @@ def check_prompts(
         start += len(batch)
 
 
-def _surely_fits(text: str, max_prompt_length: int) -> bool:
-    """Return True if a text fits however it is encoded: at most one token per byte, and one that opens the sequence."""
-    return 0 < len(text.encode()) < max_prompt_length
-
-
-def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: list[dict] | None) -> Iterator[int]:
-    """Yield the index of each prompt that has to be checked individually. For this, all texts are rendered together."""
-    try:
-        for prompt in prompts:
-            check_prompt(tokenizer, prompt, "prompt")
-    except InputError:
-        yield from range(len(prompts))
-        return
-    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    chat_texts: Sequence[str | None] | None = apply_template_together(tokenizer, chats, tools) if chats else []
-    if chat_texts is None:  # all chats have to be checked individually
-        chat_texts = [None] * len(chats)
-    remaining_chat_texts = iter(chat_texts)
-    for index, prompt in enumerate(prompts):
-        is_chat = not isinstance(prompt, str)
-        text = next(remaining_chat_texts) if is_chat else prompt
-        if text is None or not _surely_fits(text, max_prompt_length) or (is_chat and not is_complete(prompt, text)):
-            yield index
-
-
-def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
-    """Return the text of a prompt: a string as it is, or messages by the chat template, with lost ones put back.
+def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
+    """Raise ValueError unless prompt and completion together fit into the model's context.
 
     Args:
-        tokenizer: The tokenizer with the chat template.
-        prompt: A string, or a list of messages.
-        name: The name of the prompt in errors.
-        tools: JSON schemas of the functions that the chat template describes to the model.
+        model_config: The configuration of the model.
+        tokens: Number of tokens of the prompt.
+        max_completion_length: Maximum number of tokens of a completion.
+        name: The name of the prompt in the error.
     """
-    check_prompt(tokenizer, prompt, name)
-    if isinstance(prompt, str):
-        return prompt
-    text = apply_template(tokenizer, prompt, name, tools=tools)
-    if loses_thoughts(prompt, text):
-        prompt = [_with_thoughts_hidden(message) for message in prompt]
-        text = apply_template(tokenizer, prompt, name, tools=tools)
-    if loses_system(prompt, text):
-        text_with_system = apply_template(tokenizer, system_in_question(prompt), name, tools=tools)
-        text = text if loses_system(prompt, text_with_system) else text_with_system
-    for tag, hidden in _HIDDEN.items():
-        text = text.replace(hidden, tag)
-    return text
-
-
-def check_prompt(tokenizer, prompt, name: str) -> None:
-    """Raise ValueError unless the prompt is a string, or a list of messages for a tokenizer with a chat template."""
-    if isinstance(prompt, str):
+    limit = context_length(model_config)
+    if limit is None or tokens + max_completion_length <= limit:
         return
-    if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        expected = "expected a string or a non-empty list of messages"
-        raise InputError(name, prompt, expected, problem=f"is {prompt!r:.60}")
-    for index, message in enumerate(prompt):
-        for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                state = f"is {message[key]!r:.60}" if key in message else "is missing"
-                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", problem=state)
-    if not getattr(tokenizer, "chat_template", None):
-        problem = (
-            "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
-            "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
-            "folder"
-        )
-        raise InputError(name, prompt, problem=problem)
+    lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
+    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", problem=lengths)
 
 
-def apply_template(
-    tokenizer,
-    messages: list[dict],
-    name: str = "prompt",
-    date: datetime = TEMPLATE_DATE,
-    tools: list[dict] | None = None,
-) -> str:
-    """Return the text that the chat template writes for messages. A template that writes the date writes `date`."""
-    arguments = _template_arguments(tokenizer, date, tools)
-    try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
-    except Exception as error:  # templates raise errors of their own, such as that roles must alternate
-        problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
-        advice = "where it takes no system message, `--system_prompt none` leaves that out"
-        raise InputError(name, messages, advice, problem=problem) from error
+def apply_template_together(tokenizer, chats: list, tools: list[dict] | None = None) -> list[str | None]:
+    """Render several chats by one call of the template inside a loop, which is five times as fast.
 
-
-def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> dict[str, Any]:
-    has_clock = "strftime_now" in str(tokenizer.chat_template)
-    return ({"strftime_now": date.strftime} if has_clock else {}) | ({"tools": tools} if tools else {})
-
-
-def apply_template_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
-    """Render several prompts by one call of the template inside a loop, which is five times as fast.
-
-    Return None if this is impossible: the template refuses a prompt, or writes a different text inside a loop.
+    The text of a chat is None if it has to be rendered alone: if the template loses one of its messages. All are None
+    if the template refuses a chat, or writes a different text inside a loop.
     """
+    if not chats:
+        return []
     try:
+        for chat in chats:
+            check_prompt_form(tokenizer, chat, "prompt")
         source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # Jinja drops it, too
         loop = f"{{% for messages in all_messages %}}\n{source}{_END_OF_PROMPT}{{% endfor %}}"
-        arguments = _template_arguments(tokenizer, TEMPLATE_DATE, tools)
-        arguments |= {"chat_template": loop, "all_messages": prompts}
-        text = tokenizer.apply_chat_template(prompts[0], add_generation_prompt=True, tokenize=False, **arguments)
+        text = apply_template(tokenizer, chats[0], tools=tools, chat_template=loop, all_messages=chats)
         *texts, after_last = text.split(_END_OF_PROMPT)
-        if after_last or len(texts) != len(prompts):
-            return None
-        first_and_last = (0, -1)
-        is_same = all(apply_template(tokenizer, prompts[i], tools=tools) == texts[i] for i in first_and_last)
-        return texts if is_same else None
+        first_and_last = (apply_template(tokenizer, chat, tools=tools) for chat in (chats[0], chats[-1]))
+        if not after_last and len(texts) == len(chats) and [texts[0], texts[-1]] == [*first_and_last]:
+            return [
+                None if loses_thoughts(chat, text) or loses_system(chat, text) else text
+                for chat, text in zip(chats, texts, strict=True)
+            ]
     except Exception:  # templates raise errors of their own; rendering one by one will name the prompt
-        return None
+        pass
+    return [None] * len(chats)
+
+
+# What chat templates and tokenizers change in a prompt: the repair of what they lose, and a report.
 
 
 def loses_system(messages: list[dict], text: str) -> bool:
@@ -290,9 +280,33 @@ def loses_thoughts(messages: list[dict], text: str) -> bool:
     return any(not contains(text, thought) for answer in answers for thought in _THOUGHT.findall(answer))
 
 
-def is_complete(messages: list[dict], text: str) -> bool:
-    """Return True if the text of a prompt has all of its system messages and thoughts: nothing has to be put back."""
-    return not loses_thoughts(messages, text) and not loses_system(messages, text)
+def restore_lost_messages(
+    tokenizer, messages: list[dict], text: str, name: str = "prompt", tools: list[dict] | None = None
+) -> str:
+    """Return the text of a prompt with the thoughts and the system messages that its plain text lacks.
+
+    Args:
+        tokenizer: The tokenizer with the chat template.
+        messages: The messages of the prompt.
+        text: What the chat template writes for them.
+        name: The name of the prompt in errors.
+        tools: JSON schemas of the functions that the chat template describes to the model.
+    """
+    if loses_thoughts(messages, text):
+        opening, closing = _HIDDEN["<think>"], _HIDDEN["</think>"]
+        messages = [
+            message | {"content": message["content"].replace("<think>", opening).replace("</think>", closing)}
+            if message["role"] == "assistant"
+            else message
+            for message in messages
+        ]
+        text = apply_template(tokenizer, messages, name, tools=tools)
+    if loses_system(messages, text):
+        text_with_system = apply_template(tokenizer, system_in_question(messages), name, tools=tools)
+        text = text if loses_system(messages, text_with_system) else text_with_system
+    for tag, hidden in _HIDDEN.items():
+        text = text.replace(hidden, tag)
+    return text
 
 
 def system_in_question(messages: list[dict]) -> list[dict]:
@@ -314,15 +328,6 @@ def contains(text: str, content: str) -> bool:
     return plain_content in plain_text or json.dumps(plain_content, ensure_ascii=False)[1:-1] in plain_text
 
 
-def _with_thoughts_hidden(message: dict) -> dict:
-    if message["role"] != "assistant":
-        return message
-    content = message["content"]
-    for tag, hidden in _HIDDEN.items():
-        content = content.replace(tag, hidden)
-    return message | {"content": content}
-
-
 def find_prompt_quirks(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
     """Find the quirks of a tokenizer and its chat template; return a line on each, by the name of the quirk.
 
@@ -339,7 +344,12 @@ def find_prompt_quirks(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int
         names = ", ".join(tags.values())
         quirks["tags"] = f"{names} are special tokens of this tokenizer: they stay in what the rewards see"
     end_tokens = [*filter(None, tokenizer.convert_ids_to_tokens([*eos_token_ids]))]
-    for prompt in _one_per_role_order(prompts):
+    first_by_roles: dict[tuple, Any] = {}
+    for prompt in prompts:
+        roles = () if isinstance(prompt, str) else tuple(message.get("role") for message in prompt)
+        if len(first_by_roles) < MAX_EXAMINED_PROMPTS:
+            first_by_roles.setdefault(roles, prompt)
+    for prompt in first_by_roles.values():
         find_quirks = _text_quirks if isinstance(prompt, str) else _chat_quirks
         quirks = find_quirks(tokenizer, prompt) | quirks
         text = render_prompt(tokenizer, prompt).rstrip()
@@ -349,7 +359,7 @@ def find_prompt_quirks(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int
             )
             line = f"{subject} ends with the end token {end_token!r}, after which the model goes on"
             quirks = {"ends_with_eos": line} | quirks
-        if prefix := thought_prefix(tokenizer, encode_prompt(tokenizer, prompt)):
+        if prefix := thought_prefix(tokenizer, prompt_token_ids(tokenizer, prompt)):
             subject = "the prompt" if isinstance(prompt, str) else "the chat template"
             closing = " and closes it at once" if "/" in prefix else ""
             tag = opening_tag(prefix)
@@ -358,18 +368,9 @@ def find_prompt_quirks(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int
     return quirks
 
 
-def _one_per_role_order(prompts: Iterable) -> list:
-    first_by_roles: dict[tuple, object] = {}
-    for prompt in prompts:
-        roles = () if isinstance(prompt, str) else tuple(message.get("role") for message in prompt)
-        if roles not in first_by_roles and len(first_by_roles) < MAX_EXAMINED_PROMPTS:
-            first_by_roles[roles] = prompt
-    return [*first_by_roles.values()]
-
-
 def _text_quirks(tokenizer, prompt: str) -> dict[str, str]:
     complete_ids = tokenizer(prompt, add_special_tokens=True, verbose=False)["input_ids"]
-    prompt_ids = encode_prompt(tokenizer, prompt)
+    prompt_ids = prompt_token_ids(tokenizer, prompt)
     if len(complete_ids) == len(prompt_ids):
         return {}
     appended = tokenizer.decode(complete_ids[len(prompt_ids) :], skip_special_tokens=False)

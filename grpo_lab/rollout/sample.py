@@ -1,6 +1,6 @@
 """Sampling G completions of each prompt, with the log-probability of each token recorded when it is drawn.
 
-`sample_completions` goes from prompts as text to a `Rollout`. `sample_sequences` chooses the sampler that draws the
+`sample_completions` goes from prompts as text to a `Rollout`. `draw_samples` chooses the sampler that draws the
 tokens, and how many prompts it samples at a time. Any model can be sampled by transformers' `generate`
 (`sample_by_generate`). The models of the fast paths are sampled by our own loop (`decoding/decoder.py`), which has a
 form for a CPU and a form for a GPU (`decoding/graph_decoder.py`).
@@ -25,8 +25,8 @@ from grpo_lab.rollout.decoding.sampling_request import (
     EpisodeTokens,
     Samples,
     SamplingRequest,
+    apply_sampling_params,
     entropy_of,
-    warp,
 )
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.model import evaluation_mode, has_fast_path, set_aside_generation_config
@@ -89,7 +89,7 @@ def sample_prompts(model, tokenizer, prompts: list, sampling_params: SamplingPar
     encoded = encode_prompts(tokenizer, prompts)
     request = make_sampling_request(model, tokenizer, encoded, sampling_params)
     with evaluation_mode(model):
-        samples = sample_sequences(model, request)
+        samples = draw_samples(model, request)
     eos_token_ids = list(request.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
     completion_texts = CompletionTexts(tokenizer, encoded, sampling_params.num_generations, eos_token_ids)
@@ -158,7 +158,7 @@ def read_sequences(
     return completion_ids, mask, truncated, texts
 
 
-def sample_sequences(model, request: SamplingRequest) -> Samples:
+def draw_samples(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
     if request.sampling_params.cache_implementation == "dynamic" or not has_fast_path(model):
         return sample_by_generate(model, request)
@@ -187,7 +187,7 @@ def _decode(model, request: SamplingRequest, decoder_class: type[Decoder]) -> Sa
     all_but_last = EncodedPrompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     with decoder_class.for_request(model, request) as decoder:
-        decoder.begin(request.prompts, prompt_cache, request.first_row)
+        decoder.begin(request, prompt_cache)
         steps = decoder.run(request.sampling_params.max_completion_length)
         samples = decoder.read_samples(request.prompts.ids.shape[1], steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed
@@ -275,7 +275,7 @@ class _LogprobRecorder(LogitsProcessor):
         self._record_logp(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        logits = warp(self.sampling_params, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
+        logits = apply_sampling_params(self.sampling_params, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
         self.log_pi = log_pi = logits.log_softmax(-1)
         if log_pi.isnan().any():
             raise RunError(NONFINITE_LOGITS_MESSAGE)

@@ -16,7 +16,7 @@ from grpo_lab.base.language import counted
 from grpo_lab.config.precision import possible_precisions
 from grpo_lab.memory.planning import plan_run_memory
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.rollout.prompts import encode_prompt, render_prompt
+from grpo_lab.rollout.prompts import prompt_token_ids, render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
 from grpo_lab.trainer.run.folder import check_folder
@@ -140,6 +140,6 @@ def _prompt_lines(plan: RunPlan) -> Iterator[str]:
     schemas = None if environment is None else environment.schemas
     has_instances = environment is not None and environment.has_instances
     appended_later = ", to which reset may append" * has_instances
-    num_tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
+    num_tokens = len(prompt_token_ids(tokenizer, prompt, tools=schemas))
     yield f"the first prompt as the model sees it{appended_later}, {num_tokens} tokens:"
     yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

@@ -18,7 +18,7 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.scoring import LoggedColumns
 from grpo_lab.rollout import Rollout, compute_logprobs
-from grpo_lab.rollout.forward.model_logprobs import TokenLogprobs
+from grpo_lab.rollout.forward.model_logprobs import LogprobsAndEntropy
 from grpo_lab.rollout.model import has_fast_path
 from grpo_lab.rollout.rollout import LogprobInputs
 
@@ -137,7 +137,7 @@ def cheapest_order(model, rollout: Rollout, needed_rows: Bool[Tensor, " B"]) -> 
     return order[first_position[prompts].argsort(stable=True)]
 
 
-def _trimmed_logprobs(model, rollout: Rollout, config: GRPOConfig) -> TokenLogprobs:
+def _trimmed_logprobs(model, rollout: Rollout, config: GRPOConfig) -> LogprobsAndEntropy:
     """Compute log-probabilities and entropies of all rows, without the columns that are padding in every row.
 
     T is the length of the longest completion.

@@ -47,7 +47,7 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
 
 
 def test_head_chunk_sizes_by_device_and_vocabulary():
-    limit, chunk = model_logprobs.LOGITS_AT_ONCE // 151_936, model_logprobs.head_chunk_tokens
+    limit, chunk = model_logprobs.MAX_LOGITS_AT_ONCE // 151_936, model_logprobs.head_chunk_tokens
     assert chunk(limit, 151_936, 896, "cuda") is None
     assert chunk(limit + 1, 151_936, 896, "cuda") == limit + 1 < 448
     assert chunk(4096, 151_936, 896, "cuda") == 448

@@ -16,6 +16,7 @@ from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.rollout import EncodedPrompts
@@ -88,7 +89,7 @@ def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     """The plan of the prompts and of an update equals the peak of live tensors, and no mask is planned."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * length).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
         counted = peak_of_live_tensors(lambda: packed_prompts(model, EncodedPrompts(ids, ids >= 0)))
@@ -113,7 +114,8 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
         with LiveStorages() as live_storages:
             sampling = SamplingParams(8, 512)
             decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
-            decoder.begin(EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
+            prompts = EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)))
+            decoder.begin(SamplingRequest(prompts, sampling, (151643, 151645), 151643), None)
             decoder.step()
     rollout = plan_step("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
@@ -145,7 +147,7 @@ QUICK = (3, 8)  # half precision, with and without checkpointing, both shapes
 )
 def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, checkpointing, sizes, monkeypatch):
     """With small chunks of logits, layers and gradients determine the peak; in the next test the logits do."""
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 2**18)
     sizes = dict(sizes)
     L = sizes.pop("L")
     config = config_of_sizes(gradient_checkpointing=checkpointing, num_iterations=2, **sizes)
@@ -159,7 +161,7 @@ def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, ch
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_planned_peak_of_an_update_dominated_by_logits(device, precision, at_once, monkeypatch):
     """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", at_once)
     config = config_of_sizes(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check_update_and_logprobs(device, "small", precision, config, 8, monkeypatch)
 
@@ -179,7 +181,7 @@ def test_planned_peak_of_an_update_of_one_micro_batch_dominated_by_the_embedding
 def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch):
     """The peak counts every allocation of torch; the logits are made all at once, or in chunks."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 2**18)
     config = config_of_sizes(T=T, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", "fp32", config, 4)
     update()

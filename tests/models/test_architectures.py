@@ -14,6 +14,7 @@ from grpo_lab.models import selfcheck
 from grpo_lab.models.selfcheck import disable_dropout, ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.model import FAST_FAMILIES, has_fast_path
 from grpo_lab.rollout.rollout import EncodedPrompts
@@ -87,9 +88,11 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
     model, _ = make_architecture(name)
     assert has_fast_path(model)
     with torch.no_grad():
-        decoder = GraphDecoder(model, DecoderSpec(2, 64, SamplingParams(2, 8), (3, 4), 3))
+        sampling_params = SamplingParams(2, 8)
+        decoder = GraphDecoder(model, DecoderSpec(2, 64, sampling_params, (3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
-        decoder.begin(EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
+        request = SamplingRequest(EncodedPrompts(ids, ids > 0), sampling_params, (3, 4), 3)
+        decoder.begin(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:
             decoder.step()
     assert tape.read_tensors

@@ -14,9 +14,9 @@ from grpo_lab.rollout.prompts import (
     apply_template,
     apply_template_together,
     check_prompts,
-    encode_prompt,
     find_prompt_quirks,
     longest_prompt,
+    prompt_token_ids,
     render_prompt,
 )
 from tests.support.sampling import logprobs_of, sample
@@ -142,11 +142,11 @@ def test_apply_template_together_equals_rendering_one_by_one(name, tools, tokeni
 
 
 def test_apply_template_together_gives_none_for_prompts_that_need_their_own_rendering(tokenizer, monkeypatch):
-    assert apply_template_together(tokenizer, [chat("a\0\1b"), chat("c")]) is None, "the mark between two of them"
+    assert apply_template_together(tokenizer, [chat("a\0\1b"), chat("c")]) == [None] * 2, "the mark between two of them"
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
-    assert apply_template_together(tokenizer, CHATS) is None, "one of them is refused"
+    assert apply_template_together(tokenizer, CHATS) == [None] * len(CHATS), "one of them is refused"
     monkeypatch.setattr(tokenizer, "chat_template", "{{ 'in a loop' if all_messages else messages[0].content }}")
-    assert apply_template_together(tokenizer, CHATS) is None, "it is another text within a loop"
+    assert apply_template_together(tokenizer, CHATS) == [None] * len(CHATS), "it is another text within a loop"
 
 
 def checked(prompts, tokenizer, room=100):
@@ -203,7 +203,7 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     model, tokenizer = make_policy(max_position_embeddings=5000)
     encoded = []
     counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
-    monkeypatch.setattr("grpo_lab.rollout.prompts.encode_prompt", counted)
+    monkeypatch.setattr("grpo_lab.rollout.prompts.prompt_token_ids", counted)
     check_prompts(model.config, tokenizer, ["a" * 100, chat("a"), "b" * 4000], 1000)
     assert encoded == ["b" * 4000]
     with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):
@@ -225,6 +225,11 @@ def test_render_prompt_equals_transformers_where_no_message_is_lost(tiny, templa
         CHAT, tokenize=False, add_generation_prompt=True
     )
     assert find_prompt_quirks(tokenizer, [CHAT, [CHAT[-1]]]) == {}
+
+
+def test_render_prompt_keeps_the_characters_that_stand_for_hidden_tags_where_none_is_hidden(tiny):
+    text = render_prompt(with_template(tiny, PLAIN), chat("a\ue001b\ue002"))
+    assert "a\ue001b\ue002" in text and "think>" not in text
 
 
 def test_a_template_with_the_date_renders_the_same_prompt_on_every_day(tiny):
@@ -279,7 +284,9 @@ def test_encode_prompts_leaves_out_tokens_that_a_tokenizer_appends(tiny, form):
     names = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
     special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in names]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
-    ids = encode_prompt(tokenizer, "2+2=?")
+    ids = prompt_token_ids(tokenizer, "2+2=?")
     assert ids[APPENDING[form] :] == bare and len(ids) == len(bare) + APPENDING[form]
     assert ("appended_eos" in find_prompt_quirks(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
-    assert encode_prompt(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], "it was asked for"
+    assert prompt_token_ids(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], (
+        "it was asked for"
+    )

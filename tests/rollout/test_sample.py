@@ -80,14 +80,14 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
     monkeypatch.setattr(model_logprobs, "chunked_logprobs_and_entropy", spy)
     plain = gradients(model, rollout)[1]
     assert not calls
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
     assert_same_gradients(gradients(model, rollout)[1], plain, 1e-9)
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 
 @pytest.mark.parametrize("at_once", [2**25, 100])
 def test_compute_logprobs_without_entropy_returns_the_same_logprobs(at_once, monkeypatch):
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", at_once)
     model, tokenizer = make_policy()
     rollout = sample(model, tokenizer)
     logp, entropy = logprobs_of(model, rollout, with_entropy=False)

@@ -117,7 +117,7 @@ def sample_scripts(monkeypatch, tokenizer, scripts: list[list[str]]) -> None:
         zeros = torch.zeros(len(queues), max_completion_length)
         return Samples(None, zeros, zeros, steps)
 
-    monkeypatch.setattr(environment_module, "sample_sequences", sample)
+    monkeypatch.setattr(environment_module, "draw_samples", sample)
 
 
 class Adder:

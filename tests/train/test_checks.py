@@ -8,7 +8,7 @@ from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments import tools as tools_module
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.prompts import encode_prompt, longest_prompt
+from grpo_lab.rollout.prompts import longest_prompt, prompt_token_ids
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, engines
 from grpo_lab.train import plan as plan_module
@@ -280,7 +280,7 @@ def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, caps
     assert "<|im_start|>system add<|im_end|>" in text
     assert f"the first prompt as the model sees it, {tokens} tokens:\n  <|im_start|>system add<|im_end|>\n" in output
     prompts = (
-        len(encode_prompt(tokenizer, row["prompt"], tools=plan.inputs.environment.schemas))
+        len(prompt_token_ids(tokenizer, row["prompt"], tools=plan.inputs.environment.schemas))
         for row in plan.inputs.dataset
     )
     assert f" x ({max(prompts)} prompt + 60 response) tokens" in output

@@ -80,7 +80,7 @@ def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.01])
 def test_chunked_old_logprobs_equal_those_of_the_update_to_the_bit(entropy_coef, monkeypatch):
     """Otherwise the first ratio would not be exactly 1. With and without entropy, the last bits may differ."""
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 1)
     experience, model = ragged_experience(ALTERNATING), make_policy()[0]
     config = make_config(entropy_coef=entropy_coef, per_device_train_batch_size=len(ALTERNATING))
     order = cheapest_order(model, experience.rollout, experience.loss_mask.any(-1))

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import pad
@@ -39,13 +39,12 @@ from grpo_lab.rollout.decoding.sampling_request import (
     EpisodeTokens,
     Samples,
     SamplingRequest,
+    apply_sampling_params,
     entropy_of,
-    warp,
 )
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.packing import PromptCache
 from grpo_lab.rollout.model import head_dim
-from grpo_lab.rollout.rollout import EncodedPrompts
 
 LARGE_PREFIX_BYTES = 2**20  # prefixes that take more bytes in the cache are not copied when others come or go
 SEARCH_BLOCK = 128  # number of tokens of a block of the vocabulary
@@ -61,6 +60,43 @@ class DecoderSpec:
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
     num_rollout_rows: int | None = None  # number of rows of the rollout, if the decoder draws a part of it; else None
+    has_environment: bool = False  # True if the rows are episodes, in which an environment writes some of the tokens
+
+    @property
+    def num_rows(self) -> int:
+        """B = P * G, the number of rows that the decoder draws."""
+        return self.num_prompts * self.sampling_params.num_generations
+
+    @property
+    def is_part(self) -> bool:
+        """True if the decoder draws a part of a rollout."""
+        return self.num_rollout_rows not in (None, self.num_rows)
+
+    @property
+    def num_random_rows(self) -> int:
+        """Number of rows that a step draws random numbers for: all rows of the rollout, also for a part."""
+        return self.num_rollout_rows or self.num_rows
+
+
+@dataclass(frozen=True)
+class ActiveRows:
+    """The rows that are still drawn, one entry per row: at first all rows of a decoder."""
+
+    row_index: Int[Tensor, " B"]  # index of the row among all rows of the decoder
+    prefix_of_row: Int[Tensor, " B"]  # index of the row's prefix in `Prefixes`
+    done: Bool[Tensor, " B"]  # True if the row has ended
+    # The next token of the environment's reply, or `NOT_FORCED`. None without an environment.
+    forced_token: Int[Tensor, " B"] | None
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The different prefixes of the active rows, which the model reads; one entry per prefix."""
+
+    representative_row: Int[Tensor, " M"]  # index of one row that begins with the prefix
+    last_token: Int[Tensor, "M 1"]  # last token of the prefix, which the next step reads
+    position: Int[Tensor, "M 1"]  # position of that token
+    readable_columns: Bool[Tensor, "M S"]  # columns of the cache that hold a token of the prefix
 
 
 class Decoder:
@@ -69,57 +105,57 @@ class Decoder:
     The model reads the last tokens of M prefixes at a time. A prefix is a prompt and the tokens drawn after it so far.
     Here each row has a prefix of its own; in a subclass, rows that have drawn the same tokens may share one.
 
+    A step changes only the contents of tensors: of the record, the cache, `active_rows` and `prefixes`. Only
+    `CpuDecoder` replaces `active_rows` and `prefixes`, between two steps.
+
     Args:
         model: A model of the fast paths (`has_fast_path`).
         spec: The sizes, and the sampling parameters.
-        episode_tokens: The tokens of the episodes, with those of the environment, and which rows have ended. None
-            without an environment.
     """
 
-    shares_prefixes = False  # True if the G rows of a prompt begin with one prefix
+    shares_prefixes = False  # True if rows share a prefix until they part; at first, the G rows of a prompt share one
 
-    def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
-        num_rows = spec.num_prompts * spec.sampling_params.num_generations
+    def __init__(self, model, spec: DecoderSpec):
         rows_per_prefix = spec.sampling_params.num_generations if self.shares_prefixes else 1
-        num_prefixes = num_rows // rows_per_prefix
+        num_rows, num_prefixes = spec.num_rows, spec.num_rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
         self.model = model
         self.spec = spec
-        self.episode_tokens = episode_tokens
-        # The cache column that this step writes; the token that it draws goes into the next one.
-        self.write_column = zeros(1)
-        self.cache = self._new_cache(num_prefixes, num_rows, spec.num_columns)
         self.autocast_weights = autocast_copies(model)
         # In an episode, `episode_tokens` ends a row.
-        eos_token_ids = spec.eos_token_ids if episode_tokens is None else ()
+        eos_token_ids = () if spec.has_environment else spec.eos_token_ids
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
-        # The record of all rows, one entry per row:
+        # The request, set by `begin`:
+        self.episode_tokens: EpisodeTokens | None = None
+        self.first_row = zeros(1) if spec.is_part else None  # index of the first row in the rollout, for a part of it
+
+        # The record of all rows, of which each step writes one column:
         self.sequences = zeros(num_rows, spec.num_columns)
         self.logp = zeros(num_rows, spec.num_columns, dtype=torch.float32)
         self.entropy = zeros(num_rows, spec.num_columns, dtype=torch.float32)
-        # The next token of the environment's reply, if the row is in one:
-        self.forced_token = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED
 
-        # The rows that are drawn, one entry per row; a subclass drops rows that have ended:
-        self.rows = torch.arange(num_rows, device=model.device)  # their numbers
-        self.done = zeros(num_rows, dtype=torch.bool)
-        self.prefix_index = self.rows // rows_per_prefix  # index of the row's prefix
+        # What a step reads and writes besides:
+        self.write_column = zeros(1)  # column of the cache that this step writes; its token goes into the next column
+        self.cache = self._new_cache(num_prefixes)
+        row_index = torch.arange(num_rows, device=model.device)
+        self.active_rows = ActiveRows(
+            row_index,
+            prefix_of_row=row_index // rows_per_prefix,
+            done=zeros(num_rows, dtype=torch.bool),
+            forced_token=zeros(num_rows) + NOT_FORCED if spec.has_environment else None,
+        )
+        self.prefixes = Prefixes(
+            representative_row=row_index[::rows_per_prefix],
+            last_token=zeros(num_prefixes, 1),
+            position=zeros(num_prefixes, 1),
+            readable_columns=zeros(num_prefixes, spec.num_columns, dtype=torch.bool),
+        )
 
-        # What the model reads, one entry per prefix:
-        self.representative_row = self.rows[::rows_per_prefix]  # number of one row that has this prefix
-        self.last_token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
-        self.position = zeros(num_prefixes, 1)  # position of that token
-        self.readable_columns = zeros(num_prefixes, spec.num_columns, dtype=torch.bool)
-
-        # The rollout that these rows are a part of, if they are:
-        self.num_rollout_rows = spec.num_rollout_rows or num_rows
-        self.rows_in_rollout = None if self.num_rollout_rows == num_rows else self.rows.clone()  # their numbers in it
-
-    def _new_cache(self, num_prefixes: int, num_rows: int, num_columns: int) -> InPlaceCache:
-        """Return a new cache for the prefixes of the prompts; later it may have to hold up to `num_rows` prefixes."""
-        return InPlaceCache(self.model, num_prefixes, num_columns, self.write_column)
+    def _new_cache(self, num_prefixes: int) -> InPlaceCache:
+        """Return a new cache for the prefixes of the prompts; later it may have to hold a prefix for each row."""
+        return InPlaceCache(self.model, num_prefixes, self.spec.num_columns, self.write_column)
 
     @classmethod
     def spec_for(cls, request: SamplingRequest) -> DecoderSpec:
@@ -132,6 +168,7 @@ class Decoder:
             request.eos_token_ids,
             request.pad_token_id,
             request.num_rollout_rows,
+            has_environment=request.episode_tokens is not None,
         )
 
     @classmethod
@@ -142,86 +179,92 @@ class Decoder:
     @classmethod
     def for_request(cls, model, request: SamplingRequest) -> AbstractContextManager["Decoder"]:
         """Return a context that provides a decoder for a request; a subclass may keep it for the next one."""
-        return nullcontext(cls(model, cls.spec_for(request), request.episode_tokens))
+        return nullcontext(cls(model, cls.spec_for(request)))
 
     @classmethod
     def end_rollout(cls) -> None:
         """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
-    def begin(self, prompts: EncodedPrompts, prompt_cache: PromptCache | None, first_row: int = 0) -> None:
-        """Begin with these prompts; call `run` afterwards.
+    def begin(self, request: SamplingRequest, prompt_cache: PromptCache | None) -> None:
+        """Write the prompts of a request into the memory of the decoder; call `run` afterwards.
 
         Args:
-            prompts: The prompts, P of them.
+            request: A request with the spec of this decoder.
             prompt_cache: The result of `packed_prompts` for all tokens of the prompts but the last ones; None if every
                 prompt is one token long.
-            first_row: Number of the first of these rows in the rollout that they are a part of.
         """
-        if self.rows_in_rollout is not None:
-            numbers = torch.arange(len(self.rows_in_rollout), device=self.last_token.device)
-            self.rows_in_rollout.copy_(numbers + first_row)
+        rows, prefixes, prompts = self.active_rows, self.prefixes, request.prompts
         num_prompts, prompt_length = prompts.ids.shape
-        prefixes_per_prompt = len(self.representative_row) // num_prompts
+        prefixes_per_prompt = len(prefixes.position) // num_prompts
+        self.episode_tokens = request.episode_tokens
+        if self.first_row is not None:
+            self.first_row.fill_(request.first_row)
         self.sequences.fill_(self.spec.pad_token_id)
-        self.sequences[:, :prompt_length] = prompts.ids.repeat_interleave(len(self.rows) // num_prompts, 0)
-        is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
-        self.last_token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
-        self.readable_columns.zero_()
-        self.readable_columns[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
-        self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
+        self.sequences[:, :prompt_length] = prompts.ids.repeat_interleave(self.spec.num_rows // num_prompts, 0)
         self.write_column.fill_(prompt_length - 1)
-        self.done.zero_()
-        if self.forced_token is not None:
-            self.forced_token.fill_(NOT_FORCED)
         self.cache.load(prompt_cache, prefixes_per_prompt)
+        rows.done.zero_()
+        if rows.forced_token is not None:
+            rows.forced_token.fill_(NOT_FORCED)
+        is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
+        prefixes.last_token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
+        prefixes.position.copy_(is_token.sum(-1, keepdim=True) - 1)
+        prefixes.readable_columns.zero_()
+        prefixes.readable_columns[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
 
     @torch.no_grad()
-    def reuse(self, episode_tokens: EpisodeTokens | None = None) -> None:
-        """Prepare for another request in the same memory with the model's current weights; call `begin` afterwards."""
-        self.episode_tokens = episode_tokens
+    def refresh_autocast_weights(self) -> None:
+        """Round the model's current weights again, for a request after these have been trained."""
         for name, weight in self.autocast_weights.items():
             weight.copy_(self.model.get_parameter(name))
 
     def run(self, max_steps: int) -> int:
         """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken."""
         for steps in range(1, max_steps + 1):
-            next_token = self.step()
+            self.step()
             self.update_episodes()
-            if self.done.all():
+            if self.active_rows.done.all():
                 return steps
-            self.last_token = next_token.unsqueeze(1)
         return max_steps
 
     @torch.no_grad()
-    def step(self) -> Int[Tensor, " B"]:
-        """Read the last token of every prefix; draw, record and return the next token of every row."""
-        self.readable_columns.index_fill_(1, self.write_column, True)
+    def step(self) -> None:
+        """Read the last token of every prefix; draw and record the next token of every active row."""
+        rows, prefixes = self.active_rows, self.prefixes
+        prefixes.readable_columns.index_fill_(1, self.write_column, True)
         log_pi = self._logits().log_softmax(-1)
         pi = log_pi.exp()  # computed once, for the draw and for the entropy
         next_token = self.draw(log_pi, pi)
-        if self.forced_token is not None:
-            forced_token = self.forced_token[self.rows]
-            next_token = torch.where(forced_token == NOT_FORCED, next_token, forced_token)
+        if rows.forced_token is not None:
+            next_token = torch.where(rows.forced_token == NOT_FORCED, next_token, rows.forced_token)
         self.write_column.add_(1)
-        self.position.add_(1)
-        token_index = (self.rows, self.write_column)
-        self.logp.index_put_(token_index, log_pi[self.prefix_index, next_token])  # [recorded]
-        self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
-        next_token = next_token.masked_fill(self.done, self.spec.pad_token_id)
+        prefixes.position.add_(1)
+        token_index = (rows.row_index, self.write_column)
+        self.logp.index_put_(token_index, log_pi[rows.prefix_of_row, next_token])  # [recorded]
+        self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[rows.prefix_of_row])
+        next_token = next_token.masked_fill(rows.done, self.spec.pad_token_id)
         self.sequences.index_put_(token_index, next_token)
-        self.done.logical_or_((next_token.unsqueeze(1) == self.eos_token_ids).any(-1))
-        return next_token
+        rows.done.logical_or_((next_token.unsqueeze(1) == self.eos_token_ids).any(-1))
+        if not self.shares_prefixes:
+            prefixes.last_token.copy_(next_token.unsqueeze(1))
 
     def update_episodes(self) -> None:
         """Pass the drawn tokens to `episode_tokens`; read back which tokens are forced next and which rows are done.
 
         This waits for the device. Without an environment there is nothing to do.
         """
-        if self.episode_tokens is not None and self.forced_token is not None:
-            self.episode_tokens.append(self.rows.tolist(), self.sequences[self.rows, self.write_column].tolist())
-            self.forced_token.copy_(torch.tensor(self.episode_tokens.next_forced_tokens()))
-            self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
+        rows = self.active_rows
+        if self.episode_tokens is not None and rows.forced_token is not None:
+            self.episode_tokens.append(
+                rows.row_index.tolist(), self.sequences[rows.row_index, self.write_column].tolist()
+            )
+            forced_token, done = (
+                torch.tensor(values, device=rows.done.device)[rows.row_index]
+                for values in (self.episode_tokens.next_forced_tokens(), self.episode_tokens.done)
+            )
+            rows.forced_token.copy_(forced_token)
+            rows.done.copy_(done)
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row of a whole rollout from the distribution after its prefix."""
@@ -259,26 +302,27 @@ class Decoder:
         )
 
     def _logits(self) -> Float[Tensor, "M V"]:
-        keywords: dict[str, Any] = {"attention_mask": self._attention_mask(), "position_ids": self.position}
+        """Return the logits of the distributions that the next tokens are drawn from, one for each prefix."""
+        prefixes, config = self.prefixes, self.model.config
+        # The attention mask, 0 or minus infinity, is computed once for all layers: M 1 R S.
+        heads_per_key = config.num_attention_heads // config.num_key_value_heads
+        is_readable = prefixes.readable_columns[:, None, None, : self.cache.num_read_columns]
+        is_readable = is_readable.expand(-1, -1, heads_per_key, -1)
+        mask = torch.zeros(is_readable.shape, dtype=self.cache.dtype, device=is_readable.device)
+        mask.masked_fill_(~is_readable, -torch.inf)
+        keywords: dict[str, Any] = {"attention_mask": mask, "position_ids": prefixes.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding_mode(self.model):
             logits = self._forward(keywords)
-        sequences = self.sequences.index_select(0, self.representative_row)
-        ids = torch.where(self.readable_columns, sequences, self.last_token)
-        return warp(self.spec.sampling_params, ids, logits.float())
+        sequences = self.sequences.index_select(0, prefixes.representative_row)
+        ids = torch.where(prefixes.readable_columns, sequences, prefixes.last_token)
+        return apply_sampling_params(self.spec.sampling_params, ids, logits.float())
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         """Return the model's logits after the last token of each prefix."""
-        out = functional_call(self.model, self.autocast_weights, (self.last_token,), keywords, tie_weights=False)
+        arguments = (self.prefixes.last_token,)
+        out = functional_call(self.model, self.autocast_weights, arguments, keywords, tie_weights=False)
         return out.logits[:, -1]
-
-    def _attention_mask(self) -> Float[Tensor, "M 1 R S"]:
-        """Return the attention mask of one step, 0 or minus infinity, computed once for all layers."""
-        config = self.model.config
-        heads_per_key = config.num_attention_heads // config.num_key_value_heads
-        visible = self.readable_columns[:, None, None, : self.cache.num_read_columns].expand(-1, -1, heads_per_key, -1)
-        mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
-        return mask.masked_fill_(~visible, -torch.inf)
 
 
 class CpuDecoder(Decoder):
@@ -286,12 +330,12 @@ class CpuDecoder(Decoder):
 
     shares_prefixes = True
 
-    def _new_cache(self, num_prefixes: int, num_rows: int, num_columns: int) -> InPlaceCache:
-        config = self.model.config
+    def _new_cache(self, num_prefixes: int) -> InPlaceCache:
+        config, num_columns = self.model.config, self.spec.num_columns
         numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
         if num_columns * numbers_per_column * attention_dtype(self.model).itemsize < LARGE_PREFIX_BYTES:
-            return super()._new_cache(num_prefixes, num_rows, num_columns)
-        return PreallocatedCache(self.model, num_prefixes, num_rows, num_columns, self.write_column)
+            return super()._new_cache(num_prefixes)
+        return PreallocatedCache(self.model, num_prefixes, self.spec.num_rows, num_columns, self.write_column)
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         head = self.model.get_output_embeddings()
@@ -299,13 +343,14 @@ class CpuDecoder(Decoder):
         is_plain = type(head) is torch.nn.Linear and head.bias is None and not self.autocast_weights
         if not (is_large and is_plain):
             return super()._forward(keywords)
-        hidden = self.model.base_model(self.last_token, **keywords).last_hidden_state
+        hidden = self.model.base_model(self.prefixes.last_token, **keywords).last_hidden_state
         return head_logits(hidden[:, -1], head.weight)
 
     def run(self, max_steps: int) -> int:
         """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken.
 
-        Between two steps, `regroup_rows` changes the rows and prefixes. A step reads only columns that are written.
+        Between two steps, `regroup_rows` replaces the active rows and their prefixes. A step reads only columns that
+        are written.
         """
         for steps in range(1, max_steps + 1):
             if steps > 1:
@@ -313,36 +358,49 @@ class CpuDecoder(Decoder):
             self.cache.num_read_columns = int(self.write_column) + 1  # columns written so far, and that of this step
             self.step()
             self.update_episodes()
-            if self.done.all():
+            if self.active_rows.done.all():
                 return steps
         return max_steps
 
     def regroup_rows(self) -> None:
         """Remove the rows that have ended, and give rows that drew different tokens different prefixes."""
-        is_active = ~self.done
+        rows, prefixes = self.active_rows, self.prefixes
+        is_active = ~rows.done
+        row_index = rows.row_index[is_active]
         vocab_size = self.model.config.vocab_size
-        self.rows, self.done = self.rows[is_active], self.done[is_active]
         # An index of a prefix and the token after it, as one number.
-        prefix_and_token = self.prefix_index[is_active] * vocab_size + self.sequences[self.rows, self.write_column]
-        new_prefixes, self.prefix_index = prefix_and_token.unique(return_inverse=True)
+        prefix_and_token = rows.prefix_of_row[is_active] * vocab_size + self.sequences[row_index, self.write_column]
+        new_prefixes, prefix_of_row = prefix_and_token.unique(return_inverse=True)
         if isinstance(self.cache, PreallocatedCache):
             order = order_keeping_parents(new_prefixes // vocab_size)
-            new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
-        parent, self.last_token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
-        self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
-        if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
-            self.position, self.readable_columns = self.position[parent], self.readable_columns[parent]
+            new_prefixes, prefix_of_row = new_prefixes[order], order.argsort()[prefix_of_row]
+        parent = new_prefixes // vocab_size
+        position, readable_columns = prefixes.position, prefixes.readable_columns
+        if not torch.equal(parent, torch.arange(len(position), device=parent.device)):
+            position, readable_columns = position[parent], readable_columns[parent]
             self.cache.continue_prefixes(parent)
+        self.active_rows = ActiveRows(
+            row_index,
+            prefix_of_row,
+            done=rows.done[is_active],
+            forced_token=None if rows.forced_token is None else rows.forced_token[is_active],
+        )
+        self.prefixes = Prefixes(
+            representative_row=torch.empty_like(parent).scatter(0, prefix_of_row, row_index),
+            last_token=new_prefixes[:, None] % vocab_size,
+            position=position,
+            readable_columns=readable_columns,
+        )
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row with one random number per row.
 
         A random number is drawn for rows that have left as well, so that the draws of the other rows do not change.
         """
-        u = torch.rand(self.num_rollout_rows, dtype=torch.float64)
-        if self.rows_in_rollout is not None:
-            u = u[self.rows_in_rollout]
-        return inverse_cdf(pi, u[self.rows], self.prefix_index)
+        rows = self.active_rows
+        u = torch.rand(self.spec.num_random_rows, dtype=torch.float64)
+        index = rows.row_index if self.first_row is None else rows.row_index + self.first_row
+        return inverse_cdf(pi, u[index], rows.prefix_of_row)
 
 
 def inverse_cdf(

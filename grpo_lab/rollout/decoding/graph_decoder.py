@@ -25,7 +25,7 @@ from torch import Tensor
 
 from grpo_lab.base.display import GIB
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
-from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, Samples, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.model import head_dim
 
@@ -39,8 +39,8 @@ FREE_MEMORY_FACTOR = 4  # a decoder is kept if this many times its size is free 
 class GraphDecoder(Decoder):
     """The decoder for an NVIDIA GPU. Its step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
-    def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
-        super().__init__(model, spec, episode_tokens)
+    def __init__(self, model, spec: DecoderSpec):
+        super().__init__(model, spec)
         self.replay = _capture(self.step, self.model.device)
 
     @classmethod
@@ -57,7 +57,7 @@ class GraphDecoder(Decoder):
         """
         slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
         try:
-            yield slot.decoder_for(model, cls.spec_for(request), request.episode_tokens)
+            yield slot.decoder_for(model, cls.spec_for(request))
         except BaseException:
             slot.drop()
             raise
@@ -70,23 +70,18 @@ class GraphDecoder(Decoder):
             _decoder_slots[-1].end_rollout()
 
     def run(self, max_steps: int) -> int:
-        check_every = STEPS_PER_CHECK if self.episode_tokens is None else 1
+        check_every = 1 if self.spec.has_environment else STEPS_PER_CHECK
         for steps in range(1, max_steps + 1):
             self.replay()
             self.update_episodes()
-            if steps % check_every == 0 and self.done.all():
+            if steps % check_every == 0 and self.active_rows.done.all():
                 return steps
         return max_steps
 
-    def step(self) -> Int[Tensor, " B"]:
-        next_token = super().step()
-        self.last_token.copy_(next_token.unsqueeze(1))
-        return next_token
-
     def draw(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
-        noise = log_pi.new_empty(self.num_rollout_rows, log_pi.shape[1]).exponential_()
-        if self.rows_in_rollout is not None:
-            noise = noise.index_select(0, self.rows_in_rollout)
+        noise = log_pi.new_empty(self.spec.num_random_rows, log_pi.shape[1]).exponential_()
+        if self.first_row is not None:
+            noise = noise.index_select(0, self.active_rows.row_index + self.first_row)
         return exponential_race(log_pi, noise)
 
     def read_samples(self, prompt_length: int, steps: int) -> Samples:
@@ -104,10 +99,11 @@ class GraphDecoder(Decoder):
             self.logp,
             self.entropy,
             self.sequences,
-            self.readable_columns,
+            self.prefixes.readable_columns,
         ]
-        noise_rows = 0 if self.rows_in_rollout is None else self.num_rollout_rows  # a part draws the noise of all rows
-        logits_bytes = 4 * self.model.config.vocab_size * (CAPTURED_LOGITS * len(self.rows) + noise_rows)
+        spec = self.spec
+        noise_rows = spec.num_random_rows if spec.is_part else 0  # a part draws the noise of all rows
+        logits_bytes = 4 * self.model.config.vocab_size * (CAPTURED_LOGITS * spec.num_rows + noise_rows)
         return sum(tensor.nbytes for tensor in kept_tensors) + logits_bytes
 
 
@@ -119,17 +115,17 @@ class DecoderSlot:
         self.decoder: GraphDecoder | None = None
         self.num_rollouts = 0
 
-    def decoder_for(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> GraphDecoder:
+    def decoder_for(self, model, spec: DecoderSpec) -> GraphDecoder:
         """Return the kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), spec, episode_tokens is None, precision, addresses)
+        key = (id(model), spec, precision, addresses)
         if self.decoder is None or key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, spec, episode_tokens)
+            self.decoder = GraphDecoder(model, spec)
             self.key = key
         else:
-            self.decoder.reuse(episode_tokens)
+            self.decoder.refresh_autocast_weights()
         return self.decoder
 
     def end_rollout(self) -> None:

@@ -76,7 +76,7 @@ class Samples(NamedTuple):
     steps: int  # number of token steps
 
 
-def warp(
+def apply_sampling_params(
     sampling_params: SamplingParams, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]
 ) -> Float[Tensor, "B V"]:
     """Return the logits of the distribution that tokens are drawn from: minus infinity at excluded tokens.

@@ -17,7 +17,7 @@ from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.sampling_request import EpisodeTokens, Samples, StopStrings, Turn
 from grpo_lab.rollout.model import evaluation_mode
 from grpo_lab.rollout.rollout import EncodedPrompts, Episode, Rollout
-from grpo_lab.rollout.sample import make_sampling_request, sample_prompts, sample_sequences
+from grpo_lab.rollout.sample import draw_samples, make_sampling_request, sample_prompts
 from grpo_lab.tasks import Rows
 
 
@@ -153,7 +153,7 @@ def sample_encoded_episodes(
     length = sampling_params.max_completion_length
     episode_tokens = EpisodeTokens(request.num_rows, length, eos_token_ids, stop, reply, max_turns)
     with evaluation_mode(model):
-        samples = sample_sequences(model, replace(request, episode_tokens=episode_tokens))
+        samples = draw_samples(model, replace(request, episode_tokens=episode_tokens))
     completion_texts = CompletionTexts(tokenizer, encoded, sampling_params.num_generations, eos_token_ids)
     texts = [completion_texts.text(row, ids) for row, ids in enumerate(episode_tokens.ids)]
     return _rollout_of_episodes(request.prompts, episode_tokens, samples, texts, request.pad_token_id)

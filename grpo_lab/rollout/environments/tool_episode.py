@@ -111,8 +111,8 @@ class ToolEpisode:
         self._record_state()
         return self.call_format.write_results(results)
 
-    def summary(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
-        """Return the record of a finished episode; its messages leave out results that had no room.
+    def finish(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
+        """Read the last turn, get the reward, and return the record of the episode without results that had no room.
 
         Args:
             rollout: The rollout with the tokens of the episode.
@@ -137,7 +137,7 @@ class ToolEpisode:
             message, _ = self._read(ids[start:], ids[:start])
             messages.append(message)
         reward = None
-        if self.has_reward and not self.thread.is_lost:
+        if self.has_reward and not self.thread.has_timed_out:
             reward = call_environment(self.thread, "get_reward")
         return Episode(
             num_calls=self.num_calls,
@@ -158,7 +158,7 @@ class ToolEpisode:
         function = self.functions.get(name)
         if function is None:
             return StartedCall(name, ValueError(f"Tool {name} not found."))
-        if self.thread.is_lost:
+        if self.thread.has_timed_out:
             return StartedCall(name, RuntimeError("an earlier call has not come back"))
         future = self.thread.start(function, arguments, self.tool_timeout)
         # Asynchronous calls of several episodes run at the same time. Other calls run one by one, in a fixed order, so
@@ -172,12 +172,12 @@ class ToolEpisode:
             return error
 
     def _reward_so_far(self) -> float:
-        """Return the reward after a turn; the one before it if `get_reward` returns None or the thread is lost.
+        """Return the reward after a turn; the one before it if `get_reward` returns None or a call has timed out.
 
         Raises:
             InputTypeError: if `get_reward` returns what a reward function may not return for a completion.
         """
-        reward = None if self.thread.is_lost else call_environment(self.thread, "get_reward")
+        reward = None if self.thread.has_timed_out else call_environment(self.thread, "get_reward")
         if reward is None:
             return self.cumulative_rewards[-1]
         number = reward_as_float(reward)
@@ -187,14 +187,14 @@ class ToolEpisode:
         return number
 
     def _record_state(self) -> None:
-        """Record the state in which the next turn begins. A lost thread gets a state that equals no other.
+        """Record the state in which the next turn begins. After a call has timed out, the state equals no other.
 
         Raises:
             InputTypeError: if `get_state` returns a value that cannot be compared with others (is not hashable).
         """
         if not self.records_states:
             return
-        state = object() if self.thread.is_lost else call_environment(self.thread, "get_state")
+        state = object() if self.thread.has_timed_out else call_environment(self.thread, "get_state")
         try:
             hash(state)
         except TypeError as error:
@@ -235,7 +235,9 @@ class WorkerThread:
 
     def __init__(self):
         self.environment_object: Any = None  # the environment of the episode, if a factory makes one
-        self.is_lost = False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
+        self.has_timed_out = (
+            False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
+        )
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=_run_calls, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
         weakref.finalize(self, self._calls.put, None)
@@ -257,7 +259,7 @@ class WorkerThread:
         """Wait for a call; return its result, or raise its exception.
 
         Raises:
-            TimeoutError: if the call has not returned within `limit` seconds. The thread then counts as lost.
+            TimeoutError: if the call has not returned within `limit` seconds. The thread is then given up.
         """
         waited = 0.0
         while True:
@@ -269,7 +271,7 @@ class WorkerThread:
                     return future.result()
                 waited += timeout
                 if limit is not None and waited >= limit + POLL_SECONDS:
-                    self.is_lost = True
+                    self.has_timed_out = True
                     raise TimeoutError(f"no answer within {limit:g} seconds") from None
 
     def run(self, function: Callable, arguments: dict | None = None) -> Any:

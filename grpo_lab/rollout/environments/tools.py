@@ -123,7 +123,7 @@ class ToolEnvironment(Environment):
         data_rows = [row for row in rows for _ in range(num_generations)]  # the data row of each episode
         class_state = _class_state(self.environment_class)
         with _randomness_from_torch():
-            threads = self._take_threads(len(data_rows))
+            threads = self._threads_for_episodes(len(data_rows))
             prompts = [self._reset(thread, row) for thread, row in zip(threads, data_rows, strict=True)]
             # The episodes of a group are encoded as one prompt, unless `reset` has made their prompts differ.
             episodes_per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
@@ -143,7 +143,7 @@ class ToolEnvironment(Environment):
             episodes = []
             for index, (tool_episode, prompt, row) in enumerate(zip(tool_episodes, prompts, data_rows, strict=True)):
                 changed_prompt = None if prompt == row["prompt"] else prompt
-                episodes.append(tool_episode.summary(rollout, index, changed_prompt))
+                episodes.append(tool_episode.finish(rollout, index, changed_prompt))
         group_of_row = torch.arange(len(data_rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group_of_row=group_of_row)
@@ -183,11 +183,11 @@ class ToolEnvironment(Environment):
                 raise RunError("environment_factory", self.environment_factory, problem=problem) from error
         return thread
 
-    def _take_threads(self, count: int) -> list[WorkerThread]:
-        """Return a thread for each episode; lost threads are replaced, together with their environment objects."""
-        self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
-        self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
-        return self._threads[:count]
+    def _threads_for_episodes(self, num_episodes: int) -> list[WorkerThread]:
+        """Return a thread for each episode; threads that have timed out are replaced with their environment objects."""
+        self._threads = [self._new_thread() if thread.has_timed_out else thread for thread in self._threads]
+        self._threads += [self._new_thread() for _ in range(num_episodes - len(self._threads))]
+        return self._threads[:num_episodes]
 
     def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
         """Reset the environment object of an episode; return its prompt, followed by the text that `reset` returned."""

@@ -31,20 +31,20 @@ from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.model import evaluation_mode, has_fast_path
 from grpo_lab.rollout.rollout import LogprobInputs
 
-LOGITS_AT_ONCE = 2**25  # numbers (128 MiB in float32); more logits than this are computed in chunks
+MAX_LOGITS_AT_ONCE = 2**25  # numbers (128 MiB in float32); more logits than this are computed in chunks
 TRIAL_TOKENS = 5
 _results_of_trials: dict[tuple, bool] = {}  # keys: (class of the model, configuration)
 
 
-class TokenLogprobs(NamedTuple):
+class LogprobsAndEntropy(NamedTuple):
     """The log-probability of each token, and the entropy of the distribution from which it was drawn, in nats."""
 
     logp: Float[Tensor, "B T"]
     entropy: Float[Tensor, "B T"] | None  # None if entropies are not needed
 
-    def apply(self, function: Callable[[Tensor], Tensor]) -> "TokenLogprobs":
+    def apply(self, function: Callable[[Tensor], Tensor]) -> "LogprobsAndEntropy":
         """Return the results of a function of one tensor for the log-probabilities and the entropies."""
-        return TokenLogprobs(function(self.logp), None if self.entropy is None else function(self.entropy))
+        return LogprobsAndEntropy(function(self.logp), None if self.entropy is None else function(self.entropy))
 
 
 def compute_logprobs(
@@ -58,7 +58,7 @@ def compute_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = True,
     policy_mask: Bool[Tensor, "B T"] | None = None,
-) -> TokenLogprobs:
+) -> LogprobsAndEntropy:
     """Compute the log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
@@ -86,27 +86,33 @@ def compute_logprobs(
 
 def _packed_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> TokenLogprobs:
+) -> LogprobsAndEntropy:
     """Compute log-probabilities from a packed sequence, in which a common prefix of several rows is computed once.
 
     Tokens at which `needed_mask` is False get 0.
     """
     hidden, predictor_index = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
-    vocab_size = len(head.weight)
+    vocab_size, hidden_size = head.weight.shape
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
     # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
     pairs = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
     ids = pairs[None] % vocab_size
-    pair_logprobs = _logprobs_of_hidden(head, hidden, ids, temperature, with_entropy)
-    return pair_logprobs.apply(lambda values: _scatter(values[0, pair_index], needed_mask))
+    chunk = head_chunk_tokens(len(pairs), vocab_size, hidden_size, head.weight.device.type)
+    if chunk is None:
+        pair_logprobs = _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
+    elif with_entropy:
+        pair_logprobs = LogprobsAndEntropy(*chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk))
+    else:
+        pair_logprobs = LogprobsAndEntropy(chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None)
+    return pair_logprobs.apply(lambda values: _values_at_mask(values[0, pair_index], needed_mask))
 
 
 def _plain_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> TokenLogprobs:
+) -> LogprobsAndEntropy:
     """Compute log-probabilities by the model's own forward pass over whole rows, padded on the right.
 
     If the logits are computed in chunks, tokens at which `needed_mask` is False get 0.
@@ -125,8 +131,8 @@ def _plain_logprobs(
     logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     model_head = ModelHead(model, output)
     needed_ids = inputs.completion_ids[rows, columns]
-    needed_logprobs = TokenLogprobs(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
-    return needed_logprobs.apply(lambda values: _scatter(values[0], needed_mask))
+    needed_logprobs = LogprobsAndEntropy(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
+    return needed_logprobs.apply(lambda values: _values_at_mask(values[0], needed_mask))
 
 
 def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
@@ -147,27 +153,14 @@ def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tenso
 
 def _logprobs_and_entropy(
     logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> TokenLogprobs:
+) -> LogprobsAndEntropy:
     logp = token_logprobs(logits, ids, temperature)
-    return TokenLogprobs(logp, token_entropy(logits, temperature) if with_entropy else None)
+    return LogprobsAndEntropy(logp, token_entropy(logits, temperature) if with_entropy else None)
 
 
-def _scatter(values: Float[Tensor, " N"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Return a table with one of the N values at each True of the mask, row by row, and 0 elsewhere."""
+def _values_at_mask(values: Float[Tensor, " N"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Return the N values at the True places of the mask, in the order of its rows, and 0 elsewhere."""
     return values.new_zeros(mask.shape).masked_scatter(mask, values)
-
-
-def _logprobs_of_hidden(
-    head, hidden: Float[Tensor, "1 N D"], ids: Int[Tensor, "1 N"], temperature: float, with_entropy: bool
-) -> TokenLogprobs:
-    """Compute log-probabilities and entropies from hidden states, in chunks if there are too many logits."""
-    vocab_size, hidden_size = head.weight.shape
-    chunk = head_chunk_tokens(ids.numel(), vocab_size, hidden_size, head.weight.device.type)
-    if chunk is None:
-        return _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
-    if with_entropy:
-        return TokenLogprobs(*chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk))
-    return TokenLogprobs(chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None)
 
 
 def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
@@ -183,9 +176,9 @@ def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device
         hidden_size: D, width of the model.
         device_type: Type of the device, such as "cuda".
     """
-    if num_tokens * vocab_size <= LOGITS_AT_ONCE:
+    if num_tokens * vocab_size <= MAX_LOGITS_AT_ONCE:
         return None
-    chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
+    chunk = max(1, MAX_LOGITS_AT_ONCE // (4 * vocab_size))
     return min(num_tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 

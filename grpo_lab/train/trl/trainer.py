@@ -26,7 +26,7 @@ from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.scoring import check_totals, is_async
 from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefix, with_thought_prefix
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.prompts import encode_prompt
+from grpo_lab.rollout.prompts import prompt_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.trl.settings import settings_for_trl
 from grpo_lab.trainer.run.checkpoint import UNFINISHED
@@ -262,7 +262,7 @@ class TagRestorer:
     def __call__(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
         """Return the completions with their tags; `rows` holds the row of each completion."""
         tokenizer = self.tokenizer
-        prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, row["prompt"])) for row in rows]
+        prefixes = [thought_prefix(tokenizer, prompt_token_ids(tokenizer, row["prompt"])) for row in rows]
         if not (self.tag_keeping_tokenizer.tags or any(prefixes)):
             return completions
         decoded = [self.tag_keeping_tokenizer.decode(ids, skip_special_tokens=True) for ids in completion_ids]

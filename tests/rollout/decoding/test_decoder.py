@@ -1,5 +1,7 @@
 """Our decoders draw the tokens of `generate` and record the recomputed log-probabilities; the draw with one number."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,7 @@ from grpo_lab import logprobs
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding import decoder as decoder_module
 from grpo_lab.rollout.decoding.cache import InPlaceCache, PreallocatedCache, autocast_copies, order_keeping_parents
-from grpo_lab.rollout.decoding.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.decoding.decoder import CpuDecoder, Prefixes, inverse_cdf
 from grpo_lab.rollout.decoding.graph_decoder import exponential_race
 from grpo_lab.rollout.decoding.sampling_request import entropy_of
 from grpo_lab.rollout.sample import DECODERS
@@ -42,7 +44,8 @@ def sample_by_both(model, tokenizer, *arguments, **settings):
 
 def draw_by_race(decoder, log_pi, pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
-    return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
+    rows = decoder.active_rows
+    return exponential_race(log_pi[rows.prefix_of_row], noise[rows.row_index])
 
 
 def reference_draw_and_entropy(log_pi, u, distribution):
@@ -83,20 +86,23 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
 
 def one_prefix_per_row(decoder):
     """Stands in for `regroup_rows`: each row keeps a prefix of its own until all rows have ended."""
-    decoder.last_token = decoder.sequences[:, decoder.write_column]
-    if len(decoder.position) < len(decoder.rows):
-        decoder.position, decoder.readable_columns = (
-            x[decoder.prefix_index] for x in (decoder.position, decoder.readable_columns)
-        )
-        decoder.cache.continue_prefixes(decoder.prefix_index)
-        decoder.prefix_index = decoder.representative_row = decoder.rows
+    rows, prefixes = decoder.active_rows, decoder.prefixes
+    position, readable_columns = prefixes.position, prefixes.readable_columns
+    if len(position) < len(rows.row_index):
+        position, readable_columns = position[rows.prefix_of_row], readable_columns[rows.prefix_of_row]
+        decoder.cache.continue_prefixes(rows.prefix_of_row)
+    last_token = decoder.sequences[:, decoder.write_column]
+    decoder.active_rows = replace(rows, prefix_of_row=rows.row_index)
+    decoder.prefixes = Prefixes(rows.row_index, last_token, position, readable_columns)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkeypatch):
     model, tokenizer = make_policy()
     read, step = [], CpuDecoder.step
-    monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
+    monkeypatch.setattr(
+        CpuDecoder, "step", lambda decoder: (read.append(len(decoder.prefixes.position)), step(decoder))
+    )
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
     assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]

@@ -26,6 +26,7 @@ from grpo_lab.rollout.decoding.graph_decoder import (
     free_gpu_bytes,
     parts_that_fit,
 )
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.rollout import EncodedPrompts
 from grpo_lab.trainer import train
@@ -74,10 +75,18 @@ def test_steps_between_two_checks_for_the_end_change_no_completion(length, every
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = GraphDecoder(model, DecoderSpec(prompts, 64, SamplingParams(2, 8, **settings), (3, 4), 3))
+    sampling_params = SamplingParams(2, 8, **settings)
+    decoder = GraphDecoder(model, DecoderSpec(prompts, 64, sampling_params, (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    decoder.begin(EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
+    request = SamplingRequest(EncodedPrompts(ids, ids > 0), sampling_params, (3, 4), 3)
+    decoder.begin(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
+
+
+def own_tensors(decoder):
+    """Return the tensors of a decoder, without those of its model."""
+    owners = (decoder, decoder.active_rows, decoder.prefixes, decoder.cache)
+    return tensors([value for owner in owners for name, value in vars(owner).items() if name != "model"])
 
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
@@ -89,8 +98,7 @@ def test_a_captured_step_reads_only_its_own_memory_and_the_weights(settings, aut
         decoder = loaded(model, settings)
         with Tape() as tape:
             decoder.step()
-    own = [value for name, value in vars(decoder).items() if name not in ("cache", "model")]
-    own = tensors([own, decoder.cache.keys, decoder.cache.values])
+    own = own_tensors(decoder)
     rounded = set(decoder.autocast_weights)
     weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
     known = {address(tensor): tensor for tensor in [*own, *weights, *model.buffers()]}
@@ -194,7 +202,7 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.begin(EncodedPrompts(ids, ids == 0), None)
+        decoder.begin(SamplingRequest(EncodedPrompts(ids, ids == 0), sampling, (151643, 151645), 151643), None)
         with OnTheGPU():
             decoder.step()
     return decoder
@@ -205,7 +213,7 @@ def test_a_step_of_two_layers_of_qwen2_stays_on_the_gpu(dtype, settings, monkeyp
     decoder = step_on_a_fake_gpu(dtype, settings, monkeypatch)
     assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype
     assert decoder.logp.dtype == decoder.entropy.dtype == torch.float32
-    assert {tensor.device.type for tensor in tensors([*vars(decoder).values(), decoder.cache.values])} == {"cuda"}
+    assert {tensor.device.type for tensor in own_tensors(decoder)} == {"cuda"}
 
 
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))

@@ -28,7 +28,7 @@ def test_a_coroutine_that_exceeds_its_limit_says_so():
     thread = WorkerThread()
     with pytest.raises(TimeoutError, match="^no answer within 0.01 seconds$"):
         thread.result(thread.start(lambda: asyncio.sleep(60), limit=0.01), limit=0.01)
-    assert not thread.is_lost, "the coroutine was ended, so the thread is free again"
+    assert not thread.has_timed_out, "the coroutine was ended, so the thread is free again"
 
 
 class EndsWhileTheWaitExpires(Future):
@@ -45,7 +45,7 @@ def test_a_call_that_ends_just_when_the_wait_expires_keeps_its_result():
     future = EndsWhileTheWaitExpires()
     future.end = lambda: future.set_result(42)
     thread = WorkerThread()
-    assert thread.result(future, limit=30) == 42 and not thread.is_lost
+    assert thread.result(future, limit=30) == 42 and not thread.has_timed_out
     future = EndsWhileTheWaitExpires()
     future.end = lambda: future.set_exception(TimeoutError("of the call"))
     with pytest.raises(TimeoutError, match="^of the call$"):

@@ -46,7 +46,7 @@ def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, setting
     model, inputs = make_architecture(name)[0].double(), batch()
     assert not has_fast_path(model) and has_separable_head(model)
     expected = values_and_gradients(model, inputs, **settings)
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = record_chunk_sizes(monkeypatch)
     got = values_and_gradients(model, inputs, **settings)
     forward, backward = sizes[:4], sizes[4:]
@@ -59,7 +59,7 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
     policy_mask = inputs.mask.clone()
     policy_mask[:, 1:3] = False
     expected = compute_logprobs(model, *inputs)[0]
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 1)
     sizes = record_chunk_sizes(monkeypatch)
     got = compute_logprobs(model, *inputs, policy_mask=policy_mask)[0]
     assert sum(sizes) == int((policy_mask & inputs.mask).sum())
@@ -69,7 +69,7 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
 def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     """With four times the tokens, the logits of the additional tokens would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 2**15)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 4 * 2**15)
     has_separable_head(model)
 
     def peak(T):
@@ -85,7 +85,7 @@ def test_a_model_whose_head_cannot_run_alone_makes_all_logits_with_one_warning(m
     model, inputs = make_architecture("opt")[0], batch()
     monkeypatch.setattr(model_logprobs, "_results_of_trials", {})
     expected = compute_logprobs(model, *inputs)[0]
-    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 1)
     with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
         got = [compute_logprobs(model, *inputs)[0] for _ in range(2)]
     assert torch.equal(got[0], expected) and torch.equal(got[1], expected)
@@ -103,6 +103,6 @@ def test_chunked_head_of_each_architecture_gives_its_own_logits(name, monkeypatc
         pytest.skip("its head cannot run alone")
     with torch.no_grad():
         expected = compute_logprobs(model, *inputs)[0]
-        monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+        monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 1)
         got = compute_logprobs(model, *inputs)[0]
     torch.testing.assert_close(got[inputs.mask], expected[inputs.mask], rtol=0, atol=1e-5)
