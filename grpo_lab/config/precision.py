@@ -112,11 +112,12 @@ def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
     """
     weights = model.dtype if config is None else _trainable_dtype(model)
     requested = None if config is None else config.requested_precision
-    loaded_for = PRECISIONS.get(origin_of(model).precision or "")
-    if requested is None and loaded_for is not None and loaded_for.weights == weights:
-        return loaded_for
-    if requested is None and weights not in (torch.float32, torch.bfloat16):
-        return replace(PRECISIONS["fp32"], weights=weights)
+    if requested is None:
+        loaded_for = PRECISIONS.get(origin_of(model).precision or "")
+        if loaded_for is not None and loaded_for.weights == weights:
+            return loaded_for
+        if weights not in (torch.float32, torch.bfloat16):
+            return replace(PRECISIONS["fp32"], weights=weights)
     accepts_bf16_weights = config is not None and config.precision is None and config.bf16 and weights == torch.bfloat16
     if config is None or requested is None or accepts_bf16_weights:
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
