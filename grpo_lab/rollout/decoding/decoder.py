@@ -313,12 +313,12 @@ class Decoder:
         keywords: dict[str, Any] = {"attention_mask": mask, "position_ids": prefixes.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding_mode(self.model):
-            logits = self._forward(keywords)
+            logits = self._model_logits(keywords)
         sequences = self.sequences.index_select(0, prefixes.representative_row)
         ids = torch.where(prefixes.readable_columns, sequences, prefixes.last_token)
         return apply_sampling_params(self.spec.sampling_params, ids, logits.float())
 
-    def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
+    def _model_logits(self, keywords: dict) -> Float[Tensor, "M V"]:
         """Return the model's logits after the last token of each prefix."""
         arguments = (self.prefixes.last_token,)
         out = functional_call(self.model, self.autocast_weights, arguments, keywords, tie_weights=False)
@@ -337,12 +337,12 @@ class CpuDecoder(Decoder):
             return super()._new_cache(num_prefixes)
         return PreallocatedCache(self.model, num_prefixes, self.spec.num_rows, num_columns, self.write_column)
 
-    def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
+    def _model_logits(self, keywords: dict) -> Float[Tensor, "M V"]:
         head = self.model.get_output_embeddings()
         is_large = len(head.weight) > LARGE_VOCABULARY
         is_plain = type(head) is torch.nn.Linear and head.bias is None and not self.autocast_weights
         if not (is_large and is_plain):
-            return super()._forward(keywords)
+            return super()._model_logits(keywords)
         hidden = self.model.base_model(self.prefixes.last_token, **keywords).last_hidden_state
         return head_logits(hidden[:, -1], head.weight)
 

@@ -55,13 +55,13 @@ def use_attention(model, name: str):
     """Inside this context, let the model compute attention by the function that is registered under `name`."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
-        with _kernels(model.device.type):
+        with _without_cudnn(model.device.type):
             yield
     finally:
         model.config._attn_implementation = previous
 
 
-def _kernels(device_type: str) -> AbstractContextManager:
+def _without_cudnn(device_type: str) -> AbstractContextManager:
     """Exclude cuDNN's attention kernel on a GPU: it plans each new shape for 25 to 35 ms."""
     backends = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(backends) if device_type == "cuda" else nullcontext()

@@ -120,8 +120,8 @@ def test_cudnn_attention_is_disabled_in_every_forward_pass(monkeypatch):
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
         return plain(*inputs, **keywords)
 
-    as_on_a_gpu = partial(attention._kernels, "cuda")
-    monkeypatch.setattr(attention, "_kernels", lambda device_type: as_on_a_gpu())
+    as_on_a_gpu = partial(attention._without_cudnn, "cuda")
+    monkeypatch.setattr(attention, "_without_cudnn", lambda device_type: as_on_a_gpu())
     monkeypatch.setattr(attention, "scaled_dot_product_attention", spy)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
     model, tokenizer = make_policy()
