@@ -100,7 +100,7 @@ class MemoryPlan:
 
     @property
     def has_fixed_microbatches(self) -> bool:
-        """Whether the size of a micro-batch must not change: by a setting, or since the loss depends on it."""
+        """True if the size of a micro-batch must not change: by a setting, or since the loss depends on it."""
         has_fixed_size = any(name in self.fixed_settings for name in MICROBATCH_SETTINGS)
         return has_fixed_size or LOSSES[self.sizes.config.loss_type].depends_on_microbatches
 
@@ -234,9 +234,9 @@ def choose_candidate(memory_plan: MemoryPlan, budget: int, precisions: tuple[str
     """
     candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions)]
     chosen = next((candidate for candidate in candidates if candidate.fits(budget)), candidates[-1])
-    # Candidates with smaller micro-batches than the chosen one are not shown.
-    shown = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= chosen.sizes.microbatch_size]
-    return chosen, [*_candidate_table(shown, budget), _describe_choice(chosen, budget)]
+    # Candidates with smaller micro-batches than the chosen one are not listed.
+    listed = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= chosen.sizes.microbatch_size]
+    return chosen, [*_candidate_table(listed, budget), _describe_choice(chosen, budget)]
 
 
 def _candidate_table(candidates: list[MemoryPlan], budget: int) -> list[str]:
