@@ -40,7 +40,7 @@ _DECIMAL = rf"(?P<decimal>(?:{_DIGITS_WITH_COMMAS}(?:\.[0-9]++|\.(?={_EXPONENT})
 NUMERAL = f"{_FRACTION}|{_REPEATING_DECIMAL}|{_DECIMAL}"
 PERCENT = "(?P<percent> ?[%‰])"
 _NUMBER_AND_TAIL = re.compile(
-    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:{NUMERAL}|(?P<chinese>{CHINESE_NUMBER}))\.?{PERCENT}?(?P<tail>.*)"
+    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:(?:{NUMERAL})\.?|(?P<chinese>{CHINESE_NUMBER})){PERCENT}?(?P<tail>.*)"
 )
 
 
