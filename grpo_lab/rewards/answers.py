@@ -121,7 +121,8 @@ def last_number(text: str) -> str:
     # A single answer tag that is not closed is ignored: the number is then read from the text.
     if is_answer_cut_off(text) and re.search(r"</answer>|\\boxed", text):
         return ""
-    if parse_quantity(answer := normalise_notation(extract_final_answer(text) or text[: MAX_ANSWER_LENGTH + 1])):
+    answer = normalise_notation(extract_final_answer(text) or text[: MAX_ANSWER_LENGTH + 1])
+    if parse_quantity(answer):
         if not re.search("[0-9]", answer):  # a number in Chinese words, such as 三十
             return answer
         text = answer
@@ -133,7 +134,7 @@ def last_number(text: str) -> str:
         return ""
     preceding = text[: last.start()].rstrip()[-1:]
     is_operation = preceding.isdigit() or preceding in tuple(")]}%")
-    number = last["number"].lstrip("+-") if is_operation else last["number"]
+    number = re.sub("^[+-]", "", last["number"]) if is_operation else last["number"]
     if last["part"] and not parse_quantity(number):  # 2 3/2 is not a mixed number: then the number is 3/2
         return text[last.start("part") : last.end("number")]
     return number

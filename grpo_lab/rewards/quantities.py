@@ -2,7 +2,10 @@ r"""Reading a text as an exact number with its unit: "-3 1/2", "1.5 \times 10^3"
 
 A sum that is not carried out, two numbers, and a number with a doubt ("about 5") are not read as a number.
 
-The text is first written in one notation, LaTeX: "７½" becomes "7 1/2", and "$7\dfrac{1}{2}$." "7\frac{1}{2}".
+The text is first written in one notation, LaTeX (`normalise_notation`): "７½" becomes "7 1/2", and "$7\dfrac{1}{2}$."
+"7\frac{1}{2}". Then fractions, powers of ten and thousands become plain (`NUMBER_REWRITES`), as in "7 1/2" and "1.5e3",
+and one grammar, `NUMERAL`, matches the number.
+
 Two names of a unit give the same unit. Things that are counted (5 apples) are in no table: any single English plural is
 accepted, and so are Chinese words that do not change the number.
 """
@@ -40,7 +43,7 @@ _DECIMAL = rf"(?P<decimal>(?:{_DIGITS_WITH_COMMAS}(?:\.[0-9]++|\.(?={_EXPONENT})
 NUMERAL = f"{_FRACTION}|{_REPEATING_DECIMAL}|{_DECIMAL}"
 PERCENT = "(?P<percent> ?[%‰])"
 _NUMBER_AND_TAIL = re.compile(
-    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:{NUMERAL}|(?P<chinese>{CHINESE_NUMBER}))\.?{PERCENT}?(?P<tail>.*)"
+    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:(?:{NUMERAL})\.?|(?P<chinese>{CHINESE_NUMBER})){PERCENT}?(?P<tail>.*)"
 )
 
 
@@ -227,7 +230,7 @@ CHARACTER_REWRITES = (
     Rewrite("x₁", "x_{1}", "[₀-₉]+", lambda match: f"_{{{_in_ordinary_digits(match)}}}"),
 )  # fmt: skip
 _WORD_START = r"(?<![a-zA-Z\\])"
-# Rewrites into one notation, LaTeX.
+# Rewrites into one notation, LaTeX, in the order in which they are applied.
 NOTATION_REWRITES = (
     # Code marks, bold type and quotation marks around the whole text.
     Rewrite("```text 4 ```", " 4  ", r"^\s*```[a-z]+ (.*)```\s*$", r" \1 "),
@@ -271,7 +274,7 @@ NOTATION_REWRITES = (
         r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$", r"\\emptyset ",
     ),
 )  # fmt: skip
-# Rewrites of LaTeX into plain numbers, which `NUMERAL` matches.
+# Rewrites of LaTeX into plain numbers, which `NUMERAL` matches, in the order in which they are applied.
 NUMBER_REWRITES = (
     Rewrite("-(4)", "-4", r"^([+-]?) ?(?:\(([^(){},]*)\)|\{([^(){},]*)\})$", r"\1\2\3"),
     Rewrite("(101)_2", "101_2", r"^\(([0-9]+)\)(?=_)", r"\1"),
@@ -306,6 +309,7 @@ NUMBER_REWRITES = (
         lambda number: re.sub("[, ]", "", number[0]),
     ),
 )  # fmt: skip
+
 # Characters that have the same meaning as an ASCII character or a LaTeX command.
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # unlike "!", a factorial, "！" ends a sentence

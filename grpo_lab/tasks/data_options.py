@@ -72,7 +72,7 @@ class DataOptions:
         if self.prompt_template is not None and self.prompt_column is not None:
             expected = "expected one of prompt_column and prompt_template, which names the columns that it puts in"
             raise InputError("prompt_column", self.prompt_column, expected)
-        _ = self.template_pieces
+        _ = self.template_pieces  # raises InputError for a template that cannot be filled in
 
     @cached_property
     def template_pieces(self) -> list[tuple[str, str | None]]:
