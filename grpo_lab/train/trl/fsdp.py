@@ -9,18 +9,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from grpo_lab.config.precision import PRECISIONS, set_origin
 from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
-from grpo_lab.models.folders import find_model
+from grpo_lab.models.folders import ModelFiles, find_model
 from grpo_lab.models.loading import load_component, load_padding_tokenizer, make_savable
 from grpo_lab.train.processes import is_main_process
 
 
-def load_in_first_process(name: str, precision: str):
+def load_in_first_process(name: str | ModelFiles, precision: str):
     """Return the model and its tokenizer; only the first process reads the weights, into CPU memory.
 
     The other processes get a model of the same shape with uninitialised parameters. These take no memory, since the
     operating system allocates a page when it is first written. FSDP2 then sends each process its part of the weights.
 
-    name: The name, the folder or the hub id of the model, as `load_policy` takes it.
+    name: The name or the files of the model, as `load_policy` takes them.
     precision: The precision to load the model in, one of `PRECISIONS`.
     """
     from accelerate import init_empty_weights  # an extra: this module is also imported without it
