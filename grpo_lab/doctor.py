@@ -158,13 +158,13 @@ def check_tiny() -> CheckResult:
 def check_models() -> CheckResult:
     """List the models on this machine: those fetched from packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
-    from grpo_lab.models.packaged import PACKAGED, is_converted, weights_source
+    from grpo_lab.models.packaged import PACKAGED
 
     with contextlib.redirect_stdout(io.StringIO()):
         cached = find_in_caches(QWEN2)
-    present = [f"{model.name} ({weights_source(model)})" for model in PACKAGED.values() if is_converted(model)]
+    present = [f"{model.name} ({model.weights_source})" for model in PACKAGED.values() if model.is_converted]
     present += [f"auto ({cached.reason})"] if cached else []
-    missing = [model for model in PACKAGED.values() if not is_converted(model)]
+    missing = [model for model in PACKAGED.values() if not model.is_converted]
     remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download_size}" for model in missing]
     return CheckResult("ok", "; ".join(present) or "none but the tiny one", "; ".join(remedies))
 

@@ -30,14 +30,23 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")
 # Magics that run their cell in the notebook's namespace. `%%timeit` is none of them: it runs the cell in a function.
 _MAGIC_IN_NAMESPACE = re.compile(r"%%(?:time|capture|prun)\b")
-# A line for Jupyter, with those that a backslash joins to it; or Python in which no such line begins.
+# A line for Jupyter; or Python in which no such line begins: a string, a comment, a joined line or a bracket.
 _JUPYTER_LINE_OR_PYTHON = re.compile(
-    r"""^(?P<indent>[^\S\n]*)(?:(?P<target>[^\W\d][\w.,*\[\] \t]*=[ \t]*)(?=[%!])|(?=[%!?]))"""
-    r"""(?:\\(?:.|\Z)|[^\\\n])*"""
-    r"""|^(?P<help_indent>[^\S\n]*)[\w.*]+(?:\[[^\]\n]*\][\w.*]*)*\?{1,2}[^\S\n]*$"""
-    r"""|(?P<quotes>\"{3}|'{3})(?:\\.|(?!(?P=quotes))[^\\])*(?:(?P=quotes))?"""
-    r"""|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\#[^\n]*|\\\n[ \t]*[%!?]?|(?P<brackets>[][(){}])""",
-    re.DOTALL | re.MULTILINE,
+    r"""
+    # A line that begins with %magic, !command or ?name, or is x = %magic or x = !command; with the lines joined to it.
+      ^(?P<indent>[^\S\n]*)
+      (?: (?P<target>[^\W\d][\w.,*\[\] \t]*=[ \t]*)(?=[%!]) | (?=[%!?]) )
+      (?: \\(?:.|\Z) | [^\\\n] )*
+    # A line that ends in ? or ??, such as name?
+    | ^(?P<help_indent>[^\S\n]*)[\w.*]+(?:\[[^\]\n]*\][\w.*]*)*\?{1,2}[^\S\n]*$
+    # A string in three quotes, a string in one line, a comment, a backslash that joins two lines, a bracket.
+    | (?P<quotes>"{3}|'{3})(?:\\.|(?!(?P=quotes))[^\\])*(?:(?P=quotes))?
+    | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'?
+    | \#[^\n]*
+    | \\\n[ \t]*[%!?]?
+    | (?P<brackets>[][(){}])
+    """,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 _module_names: dict[Path, str] = {}  # the name of the module of each file that was imported, by its resolved path
 

@@ -131,7 +131,7 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> Name
     if text == "tiny":
         return NamedFolder(TINY, "the tiny model that ships with grpo_lab")
     if model := packaged.PACKAGED.get(text):
-        return NamedFolder(packaged.converted_folder(model), packaged.weights_source(model))
+        return NamedFolder(packaged.converted_folder(model), model.weights_source)
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return NamedFolder(folder, "the folder you named")

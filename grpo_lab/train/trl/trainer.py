@@ -221,17 +221,15 @@ def rewards_for_trl(reward_funcs, rows: Rows, tokenizer=None) -> list[Callable]:
 def _reward_for_trl(function: Callable, name: str, rows: Rows, restore_tags: "TagRestorer | None") -> Callable:
     """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
 
-    def reward(
-        prompts, completions, completion_ids, row_number, log_metric, environments=None, **trainer_arguments
-    ) -> list[float | None]:
+    def reward(prompts, completions, completion_ids, row_number, log_metric, **trl_arguments) -> list[float | None]:
         # TRL passes each column of its dataset as a list, under the name of the column.
         batch_rows = [rows[number] for number in row_number]
         if restore_tags is not None:
             completions = restore_tags(completions, completion_ids, batch_rows)
         columns = {column: [row[column] for row in batch_rows] for column in rows[0] if column != "prompt"}
-        columns |= {} if environments is None else {"environments": environments}
-        trainer_arguments |= {"log_metric": log_metric}
-        columns |= {key: trainer_arguments[key] for key in TRAINER_ARGUMENTS if key in trainer_arguments}
+        trl_arguments |= {"log_metric": log_metric}
+        passed_on = ("environments", *TRAINER_ARGUMENTS)
+        columns |= {argument: trl_arguments[argument] for argument in passed_on if argument in trl_arguments}
         with warnings.catch_warnings():
             # Only this reward function is called here, and TRL itself warns if none gives a reward.
             warnings.filterwarnings("ignore", "every reward function")
