@@ -27,7 +27,7 @@ from typing import Any
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.base.user_code import Function, functions_of_cell, parse_cell, python_of_cell
 
-DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 FAILED = (
     "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so the one in "
     "memory is older{run}. Run the cell until it raises nothing, then check again."
