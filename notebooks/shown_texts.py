@@ -13,7 +13,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1] / "grpo_lab"
 # Texts of the package that are translated: all sentences of the modules in MODULES_OF_SENTENCES; from the modules in
 # MODULES_OF_CAPTIONS, the texts in _() and the values of arguments and variables whose names are in SHOWN_ARGUMENTS.
 CHECKING_MODULES = (
-    "difference", "judging", "mistakes", "signature", "session", "stand_ins", "verdict",
+    "cell_history", "difference", "judging", "mistakes", "signature", "session", "stand_ins", "verdict",
 )  # fmt: skip
 MODULES_OF_SENTENCES = (
     "teaching/notebook/predictions.py",
@@ -33,7 +33,7 @@ SHOWN_ARGUMENTS = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS") 
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "sandbox", "allocator", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
-WORDS += ["the gradient of {0}", "{0} after the call"]  # subjects of a line of values
+WORDS += ["the result", "the gradient of {0}", "{0} after the call"]  # subjects of a line of values
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
 WORDS += ["{0} lacks {1}.", "not right", "not begun"]
 WORDS += STAGES  # labels in the diagram of the loop

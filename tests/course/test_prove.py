@@ -65,9 +65,9 @@ def test_verdicts_are_fully_translated_into_chinese(name, monkeypatch):
 
 def test_a_value_that_contains_words_of_a_message_does_not_break_its_translation(monkeypatch):
     exercise = find_exercise("importance_ratio")
-    subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
+    subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.results if " is " in name)
     expected = expected_outcomes(exercise, SEEN)[0]
-    got = replace(expected, observed=expected.observed | {subject: None})
+    got = replace(expected, results=expected.results | {subject: None})
     text = first_difference(Attempt(exercise, [got], SEEN), 0).finding
     assert text.startswith(f"The {subject[4:]} is None; a")
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")

@@ -485,13 +485,13 @@ def test_check_rejects_a_guess_that_is_not_drawn_from_the_policy_also_if_it_is_t
     index = next(i for i, case in enumerate(task.cases) if case.label == "both guesses are certain")
     reference, subject = inspect.unwrap(task.function), "whether the guesses are drawn from the policy"
     expected = outcome_of(reference, task, index, seed)
-    assert expected.observed[subject] is True
+    assert expected.results[subject] is True
     for answer in (guess_training(), *RIGHT_NB11["learn_by_playing"]):
         assert equal_outcomes(outcome_of(answer, task, index, seed), expected, task)
     for description, column in WHERE.items():
         source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
         outcome = outcome_of(function_from_source(reference, source), task, index, seed)
-        assert outcome.observed[subject] is False, description
+        assert outcome.results[subject] is False, description
 
 
 RIGHT = [

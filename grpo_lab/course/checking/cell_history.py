@@ -18,7 +18,6 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.base.user_code import Function, functions_of_cell, parse_cell, python_of_cell
 
-DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 FAILED = (
     "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so the one in "
     "memory is older{run}. Run the cell until it raises nothing, then check again."
@@ -95,7 +94,9 @@ class CellHistory:
 
         It is "" if all of them are the ones on the page.
         """
-        return next(filter(None, map(self._mismatch, self._reachable(function))), "")
+        namespace = namespace_of(function)
+        called = [namespace.get(name) for name in sorted(global_names_of(function))]
+        return next(filter(None, map(self._mismatch, [function, *called])), "")
 
     def judged_cell(self, function: Any) -> str:
         """Return a sentence on the cell that defined the function, for a verdict; "" if no cell did."""
@@ -182,20 +183,6 @@ class CellHistory:
         saved_text = texts.get(run.cell_id)
         return saved_text is not None and run.texts[name] not in texts.values()
 
-    def _reachable(self, function: Any) -> Iterator[Any]:
-        """Yield the function and the functions of the notebook that it calls, directly or through others."""
-        pending, seen = [function], set()
-        while pending:
-            current = pending.pop()
-            if id(current) in seen:
-                continue
-            seen.add(id(current))
-            yield current
-            undecorated = inspect.unwrap(current) if callable(current) else None
-            if self._definition(current) is not None and isinstance(undecorated, FunctionType):
-                called = (undecorated.__globals__.get(name) for name in _global_names(undecorated.__code__))
-                pending += [value for value in called if isinstance(value, FunctionType)]
-
 
 def _in_words(count: int | None) -> str:
     """Return the number of a run as the end of a clause, such as " (In [7])"; "" if it has none."""
@@ -251,11 +238,11 @@ def global_names_of(function: Any) -> set[str]:
     """Return the global names that a function reads, itself or through functions of the same namespace."""
     names: set[str] = set()
     namespace = namespace_of(function)
-    pending = [inspect.unwrap(function)] if namespace else []
+    pending = [function]
     while pending:
         current = pending.pop()
-        if isinstance(current, FunctionType) and current.__globals__ is namespace:
-            new = _global_names(current.__code__) - names
+        if isinstance(current, FunctionType) and (undecorated := inspect.unwrap(current)).__globals__ is namespace:
+            new = _global_names(undecorated.__code__) - names
             names |= new
             pending += [namespace[name] for name in new if name in namespace]
     return names

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.outcome import (
+    RESULT,
     Fault,
     OtherObject,
     Outcome,
@@ -73,9 +74,10 @@ def first_difference(attempt: Attempt, index: int) -> Difference:
     changing = {name for outcome in attempt.expected for name in outcome.changed_arguments}
     if got.error:
         return _error_difference(got, expected)
-    pairs = [("the result", got.value, expected.value)] if exercise.observations is None else []
-    pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    in_values = [_value_difference(subject, value, right, exercise) for subject, value, right in pairs]
+    right_results = expected.results or {RESULT: None}  # without results if the reference raises an error
+    in_values = [
+        _value_difference(name, got.results.get(name), right, exercise) for name, right in right_results.items()
+    ]
     in_form = [difference for difference in in_values if difference and difference.fault]
     in_arguments = _argument_differences(got, expected, exercise, changing)
     in_gradients = _gradient_differences(got, expected, exercise)
@@ -98,7 +100,7 @@ def _error_difference(got: Outcome, expected: Outcome) -> Difference:
         text = "For this input it is not written yet: it raises NotImplementedError."
     if "cuda" in got.message.lower():
         text += " Make new tensors on the device of the arguments, not on one of your own choice."
-    return Difference("the result", OtherObject(got.error), expected.value, text, Fault.ERROR)
+    return Difference(RESULT, OtherObject(got.error), expected.results.get(RESULT), text, Fault.ERROR)
 
 
 def _value_difference(subject: str, got: Any, expected: Any, exercise: Exercise) -> Difference | None:
@@ -175,31 +177,24 @@ def _argument_differences(
 
     changing: The names of the arguments that the function has to change for some inputs.
     """
+    unchanged = OtherObject("unchanged")
     differences: list[Difference | None] = []
     for name in [name for name in got.changed_arguments if name not in expected.changed_arguments]:
+        value, fault = got.changed_arguments[name], Fault.INPLACE
         text = fill("Your function changes its argument {0} in place; the caller still needs it as it was.", name)
-        if isinstance(got.changed_arguments[name], Tensor):
+        if isinstance(value, Tensor):
             text += " Operations that end in _ and += on a tensor do that: x = x + y makes a new tensor."
         if name in changing:
+            fault = Fault.NONE
             text = fill("With this input, the argument {0} has to stay unchanged, and your function changes it.", name)
-        fault = Fault.NONE if name in changing else Fault.INPLACE
-        differences.append(
-            Difference(
-                fill("{0} after the call", name), got.changed_arguments[name], OtherObject("unchanged"), text, fault
-            )
-        )
-    for name, expected_value in expected.changed_arguments.items():
+        differences.append(Difference(fill("{0} after the call", name), value, unchanged, text, fault))
+    for name, right in expected.changed_arguments.items():
+        subject = fill("{0} after the call", name)
         if name in got.changed_arguments:
-            differences.append(
-                _value_difference(
-                    fill("{0} after the call", name), got.changed_arguments[name], expected_value, exercise
-                )
-            )
+            differences.append(_value_difference(subject, got.changed_arguments[name], right, exercise))
         else:
             text = fill("Your function leaves its argument {0} unchanged, where it has to be changed in place.", name)
-            differences.append(
-                Difference(fill("{0} after the call", name), OtherObject("unchanged"), expected_value, text)
-            )
+            differences.append(Difference(subject, unchanged, right, text))
     return differences
 
 

@@ -332,15 +332,9 @@ def _difference_sentence(is_extreme: bool, difference: Difference, finding: str)
 
 
 def _result_pairs(attempt: Attempt, subject: str, indices: Sequence[int]) -> list[tuple[Any, Any]]:
-    """Return pairs of the result and the expected one for these cases, or of the observation named `subject`."""
+    """Return pairs of the result of this name and the expected one, for these cases."""
     outcomes = [(attempt.outcomes[index], attempt.expected[index]) for index in indices]
-    return [(_result_of(got, subject), _result_of(right, subject)) for got, right in outcomes]
-
-
-def _result_of(outcome: Outcome, subject: str) -> Any:
-    if subject == "the result" and outcome.observed is None:
-        return outcome.value
-    return (outcome.observed or {}).get(subject)
+    return [(got.results.get(subject), right.results.get(subject)) for got, right in outcomes]
 
 
 def _concatenate(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

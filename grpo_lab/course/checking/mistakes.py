@@ -114,7 +114,7 @@ def _confused_choices(reference: Callable, name: str, values: list) -> Iterator[
     """
     if "." in name:
         for value in dict.fromkeys(values):
-            yield _always_value(reference, name, f"always-{value}".lower(), value)
+            yield _always_value(reference, name, "always-" + str(value).lower(), value)
     for value, other in permutations(dict.fromkeys(values), 2):
         explanation = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
         ending = f"{value}-as-{other}".lower().replace("_", "-")

@@ -36,6 +36,7 @@ MAX_TOTAL_TEXT_LENGTH = 2**20  # characters of all texts of a result
 MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
 MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text
 MAX_OUTCOMES = 200
+RESULT = "the result"  # the name of what a function returns
 _TEXT_FIELDS = ("error", "message", "trace", "fault", "printed")
 
 
@@ -76,11 +77,10 @@ class Outcome:
     """The outcome of a function on one case. Results and arguments are plain data (`as_plain_data`).
 
     Attributes:
-        value: The result; None if the exercise compares observations.
+        results: What is compared, by name: {`RESULT`: the result}, or what `Exercise.observations` returned.
         gradients: The gradients of the result by argument; None for an argument that no gradient reaches.
         has_gradient: Whether the result carries a gradient.
         changed_arguments: The arguments that were changed in place, with their new values.
-        observed: What `Exercise.observations` returned; None if the exercise compares the result.
         error: The type of the exception that was raised; "" if there was none.
         message: The text of the exception.
         trace: The lines of the student's own code on the way to the exception.
@@ -88,11 +88,10 @@ class Outcome:
         printed: The beginning of what the function printed.
     """
 
-    value: Any = None
+    results: dict[str, Any] = field(default_factory=dict)
     gradients: dict[str, Any] = field(default_factory=dict)
     has_gradient: bool = False
     changed_arguments: dict[str, Any] = field(default_factory=dict)
-    observed: dict[str, Any] | None = None
     error: str = ""
     message: str = ""
     trace: str = ""
@@ -101,7 +100,7 @@ class Outcome:
 
 
 def equal_outcomes(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Return True if value, gradients, changed arguments and observations agree, or both raised the same error type."""
+    """Return True if results, changed arguments and gradients agree, or both raised the same error type."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
@@ -113,11 +112,7 @@ def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
         return False
     if got.error or expected.error:
         return got.error == expected.error
-    pairs = (
-        (got.value, expected.value),
-        (got.changed_arguments, expected.changed_arguments),
-        (got.observed, expected.observed),
-    )
+    pairs = (got.results, expected.results), (got.changed_arguments, expected.changed_arguments)
     return all(equal_data(a, b, exercise.tolerance) for a, b in pairs)
 
 
@@ -330,9 +325,8 @@ def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
     values = {name: as_plain_data(_decode(value, tensors, 0)) for name, value in row.items()}
     _check(all(type(values[name]) is str for name in _TEXT_FIELDS), f"text in {', '.join(_TEXT_FIELDS)}")
     _check(type(values["has_gradient"]) is bool, "true or false in has_gradient")
-    by_argument = values["gradients"], values["changed_arguments"]
-    _check(all(isinstance(entries, dict) for entries in by_argument), "dictionaries by argument")
-    _check(values["observed"] is None or isinstance(values["observed"], dict), "a dictionary in observed")
+    by_name = values["results"], values["gradients"], values["changed_arguments"]
+    _check(all(isinstance(entries, dict) for entries in by_name), "dictionaries of results, gradients and arguments")
     return Outcome(**values | {"fault": Fault(values["fault"])})
 
 

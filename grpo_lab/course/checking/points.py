@@ -44,7 +44,7 @@ def property_shares(attempt: Attempt) -> dict[str, float]:
     rows = list(zip(exercise.cases, [*attempt.outcomes, *missing], expected, strict=True))
     ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
-    varying = _varying_observations([right for _, right in ordinary])
+    varying = _varying_results([right for _, right in ordinary])
     shares = {"values": fmean(_case_share(got, right, exercise, varying) for got, right in ordinary)}
     if exercise.gradient_of:
         shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
@@ -98,33 +98,30 @@ def _case_share(got: Outcome, expected: Outcome, exercise: Exercise, varying: se
 
     That share is at most 3/4, and counts as 0 below a half.
 
-    varying: The names of the observations for which a share is given.
+    varying: The names of the results for which a share is given.
     """
     if equal_values(got, expected, exercise):
         return 1.0
-    nearly = 0.0 if got.fault or got.error else _nearly_right_share(_results(got, varying), _results(expected, varying))
+    if got.fault or got.error:
+        return 0.0
+    values, right_values = ([outcome.results.get(name) for name in sorted(varying)] for outcome in (got, expected))
+    nearly = _nearly_right_share(values, right_values)
     return min(nearly, 0.75) if nearly >= 0.5 else 0.0
 
 
-def _varying_observations(expected: Sequence[Outcome]) -> set[str]:
-    """Return the names of the observations that differ between cases, or all names if none differs.
+def _varying_results(expected: Sequence[Outcome]) -> set[str]:
+    """Return the names of the results that differ between cases, or all names if none differs.
 
     An observation that is the same in all cases can be right without any work, so no share is given for it.
     """
-    observed = [outcome.observed for outcome in expected if outcome.observed]
-    names = {name for observations in observed for name in observations}
+    results_of_cases = [outcome.results for outcome in expected if outcome.results]
+    names = {name for results in results_of_cases for name in results}
     varying = set()
     for name in names:
-        first, *others = (observations.get(name) for observations in observed)
+        first, *others = (results.get(name) for results in results_of_cases)
         if any(not equal_data(value, first, 0.0) for value in others):
             varying.add(name)
     return varying or names
-
-
-def _results(outcome: Outcome, varying: set[str]) -> Any:
-    if outcome.observed is None:
-        return outcome.value
-    return {name: outcome.observed.get(name) for name in sorted(varying)}
 
 
 def _nearly_right_share(got: Any, expected: Any) -> float:
@@ -174,8 +171,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
 
 def _filled(outcome: Outcome, number: int) -> Outcome:
     """Return the outcome with every number replaced by `number`, 0 or 1 (False or True); for -1, by its opposite."""
-    observed = outcome.observed and _with_numbers(outcome.observed, number)
-    return replace(outcome, value=_with_numbers(outcome.value, number), observed=observed, changed_arguments={})
+    return replace(outcome, results=_with_numbers(outcome.results, number), changed_arguments={})
 
 
 def _with_numbers(tree: Any, number: int) -> Any:

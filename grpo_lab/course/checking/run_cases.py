@@ -28,7 +28,15 @@ from torch import Tensor
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.course.checking.cell_history import is_from_library
-from grpo_lab.course.checking.outcome import Fault, Outcome, as_plain_data, equal_data, equal_outcomes, tensors_in
+from grpo_lab.course.checking.outcome import (
+    RESULT,
+    Fault,
+    Outcome,
+    as_plain_data,
+    equal_data,
+    equal_outcomes,
+    tensors_in,
+)
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
 
@@ -103,8 +111,8 @@ def _outcome_of_result(
         changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}
         compared = exercise.observations(result, bound.args, bound.kwargs) if exercise.observations else result
         differentiable = [leaf for leaf in tensors_in(compared) if leaf.is_floating_point() and leaf.requires_grad]
-        value, observed = (None, as_plain_data(compared)) if exercise.observations else (as_plain_data(compared), None)
-        return Outcome(value, _gradients(differentiable, leaves, seed), bool(differentiable), changed, observed)
+        results = as_plain_data(compared if exercise.observations else {RESULT: compared})
+        return Outcome(results, _gradients(differentiable, leaves, seed), bool(differentiable), changed)
     except Exception as error:  # `observations` or autograd cannot handle the result
         return Outcome(
             error=type(error).__name__, message=f"{UNUSABLE_RESULT}{type(error).__name__}: {_shortened_message(error)}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.outcome import Fault, OtherObject, Outcome, Status
+from grpo_lab.course.checking.outcome import RESULT, Fault, OtherObject, Outcome, Status
 from grpo_lab.course.checking.points import earned_points
 from grpo_lab.course.checking.run_cases import Attempt, case_arguments
 from grpo_lab.course.checking.value_text import (
@@ -198,7 +198,7 @@ def short_parts(attempt: Attempt, index: int, difference: Difference, sentence: 
         lines.append(_value_line("where", brief_text(OtherObject(trace.splitlines()[-1]), width)))
     if difference.fault == Fault.ERROR:
         return [lines_part(PartKind.VALUES, lines)]
-    subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
+    subject = "" if difference.subject == RESULT else difference.subject.removeprefix("the ")
     yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
     lines.append(_value_line("yours", yours, subject))
     return [

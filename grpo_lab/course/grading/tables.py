@@ -117,7 +117,7 @@ def written_table(grades: ClassGrades, folder: Path, num_criteria: int | None) -
     old_rows = _read_rows(folder / WRITTEN_FILE)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grades.submissions:
-        student, platform_id = graded.submission.student, graded.submission.platform_id
+        student, platform_id = _name_and_id(graded)
         row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, platform_id)), {})
         max_points = row.get("out of") or ("" if num_criteria is None else num_criteria)
         rows.append([student, platform_id, row.get("points", ""), max_points])

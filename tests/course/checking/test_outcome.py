@@ -134,9 +134,9 @@ trees = st.recursive(
 @settings(max_examples=20)
 def test_outcomes_survive_the_round_trip_through_bytes(tree):
     content = as_plain_data(tree)
-    sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"Emt", Fault.EXIT, "p")
+    sent = Outcome({"seen": content}, {"x": content, "y": None}, True, {"w": content}, *"Emt", Fault.EXIT, "p")
     received, empty = from_bytes(to_bytes([sent, Outcome()]))
-    compared_as_plain_data = ("value", "gradients", "changed_arguments", "observed")
+    compared_as_plain_data = ("results", "gradients", "changed_arguments")
     for name in compared_as_plain_data:
         assert equal_data(getattr(received, name), getattr(sent, name), 0.0)
     without_them = dict.fromkeys(compared_as_plain_data)
@@ -145,16 +145,18 @@ def test_outcomes_survive_the_round_trip_through_bytes(tree):
 
 
 GOOD = {
-    "value": None, "gradients": {"dict": {}}, "has_gradient": False, "changed_arguments": {"dict": {}},
-    "observed": None, "error": "", "message": "", "trace": "", "fault": "", "printed": "",
+    "results": {"dict": {}}, "gradients": {"dict": {}}, "has_gradient": False, "changed_arguments": {"dict": {}},
+    "error": "", "message": "", "trace": "", "fault": "", "printed": "",
 }  # fmt: skip
 
 
+FORGED_VALUES = (
+    {"tensor": "elsewhere"}, {"pickle": "cos"}, [None] * 20_000, {"int": "0x1"}, {"dict": [[{"a": 1}, None]]},
+    ["x" * 20_000] * 300,
+)  # fmt: skip
 FORGED_FIELDS = (
-    {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": [None] * 20_000},
-    {"value": {"int": "0x1"}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": ["x" * 20_000] * 300},
-    {"gradients": []},
-    {"error": None}, {"fault": None}, {"fault": "unknown"}, {"extra": 1}, {"attached": True},
+    *({"results": {"dict": {"the result": value}}} for value in FORGED_VALUES),
+    {"results": None}, {"gradients": []}, {"error": None}, {"fault": None}, {"fault": "unknown"}, {"extra": 1},
 )  # fmt: skip
 
 

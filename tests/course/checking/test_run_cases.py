@@ -50,8 +50,8 @@ def test_guard_stops_and_names_each_fault_without_an_effect_on_the_next_check(fu
 
 
 def test_guarded_keeps_printed_text_up_to_a_length():
-    outcome = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or Outcome(7), 60.0)
-    assert outcome.value == 7
+    outcome = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or Outcome({"the result": 7}), 60.0)
+    assert outcome.results == {"the result": 7}
     assert outcome.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
 
 

@@ -219,7 +219,7 @@ def equivalent_entry(exercise: Exercise, mutant: AnswerMutant) -> str:
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     """Return an answer with each fault that is possible in an exercise, by the name that `Verdict.fault` has."""
     expected = expected_outcomes(exercise, 0)
-    plain = exercise.observations is None and isinstance(expected[0].value, Tensor)
+    plain = exercise.observations is None and isinstance(expected[0].results["the result"], Tensor)
     changes: dict[str, Callable] = {}
     if plain:
         changes["shape"] = lambda result, arguments: result[None]
