@@ -169,8 +169,8 @@ def pytest_collection_finish() -> None:
 def _order(item: pytest.Item) -> tuple[int, int]:
     """Sort notebooks first, then slow tests, so that no process is busy with a long one when the others are done."""
     if item.path.suffix == ".ipynb":
-        number = item.path.stem[:2]  # later lessons take longer, so they come first
-        return 0, -int(number) if number.isdigit() else 0
+        number = item.path.stem[:2]  # later lessons take longer, so they come first, and further.ipynb before all
+        return 0, -int(number) if number.isdigit() else -100
     return (1 if item.get_closest_marker("slow") else 2), 0
 
 

@@ -64,6 +64,8 @@ def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
     assert {run["engine"] for run in RECORD["runs"]} == {"ours", "trl"}
 
 
+# The run-time checks of shapes would take half of the time of these two tests; tests/diagnose has them.
+@pytest.mark.usefixtures("no_checker")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_planted_fault_is_named_but_those_that_are_listed(engine):
     missed = {}
@@ -73,6 +75,7 @@ def test_each_planted_fault_is_named_but_those_that_are_listed(engine):
     assert missed == {run: seeds for run, seeds in MISSED.items() if run[1] == engine}
 
 
+@pytest.mark.usefixtures("no_checker")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("every", [150, pytest.param(4, marks=pytest.mark.slow)])
 def test_diagnose_finds_nothing_in_healthy_runs_at_any_step(every, engine):

@@ -1,6 +1,7 @@
 """Lessons have the common form: a true head, a bounded length, predictions, a place in the loop, sources."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -25,8 +26,14 @@ TEXTS = sorted((ROOT / "notebooks" / "text").glob("[0-9]*.md"))  # without furth
 
 @pytest.fixture(params=TEXTS, ids=lambda path: path.stem)
 def lesson(request):
-    notebook = build.read_text(request.param)
-    notebook.number = request.param.stem.partition("_")[0]
+    """The notebook of a text, which no test changes."""
+    return read_lesson(request.param)
+
+
+@functools.cache
+def read_lesson(path: Path):
+    notebook = build.read_text(path)
+    notebook.number = path.stem.partition("_")[0]
     return notebook
 
 
@@ -38,10 +45,14 @@ def prose(lesson) -> str:
     return "\n\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
 
 
+@functools.cache
+def all_calls(source: str) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+
+
 def calls(source: str, name: str) -> list[ast.Call]:
     """Return the calls of functions and methods with this name."""
-    called = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return [call for call in called if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
+    return [call for call in all_calls(source) if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
 
 
 def test_the_head_states_question_reading_time_and_needed_lessons(lesson):

@@ -1,5 +1,6 @@
 """The Chinese pages have the English cells and outputs, and are in step with po/zh_CN."""
 
+import functools
 import json
 import re
 
@@ -11,6 +12,8 @@ from tests.support.scripts import load_script
 
 pytest.importorskip("babel")
 translations = load_script("notebooks/translations.py")
+read_catalogue = translations.confirmed_messages
+translations.confirmed_messages = functools.cache(read_catalogue)  # links to a page need its catalogue, too
 WRITTEN = translations.pages_with_chinese()
 NAMES = [*translations.PAGES, translations.PACKAGE, translations.VARIANTS]
 # Translations of a term beside that of the glossary, because a word has other meanings and shorter forms.
@@ -130,6 +133,7 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(translations, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(translations, "PAGES", {"01_a": tmp_path / "01_a.ipynb"})
     monkeypatch.setattr(translations, "PO", tmp_path / "po")
+    monkeypatch.setattr(translations, "confirmed_messages", read_catalogue)  # the tests change the catalogue
     monkeypatch.setattr("grpo_lab.base.language.PO", tmp_path / "po")
     (tmp_path / "po" / "zh_CN").mkdir(parents=True)
     forget()
