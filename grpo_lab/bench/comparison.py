@@ -77,10 +77,12 @@ class RunPair:
 
     def as_dict(self) -> dict:
         """Return the pair as a record holds it."""
-        return {"seed": self.seed} | {
-            engine: {name: figure.of_run(run) for name, figure in FIGURES.items()} | {"history": asdict(run)}
-            for engine, run in self.runs.items()
-        }
+        runs = {}
+        for engine, run in self.runs.items():
+            figures = {name: figure.of_run(run) for name, figure in FIGURES.items()}
+            memory = {"peak_memory": figures.pop("peak_memory")}  # it comes first, as in earlier records
+            runs[engine] = memory | figures | {"history": asdict(run)}
+        return {"seed": self.seed} | runs
 
 
 @dataclass(frozen=True)
