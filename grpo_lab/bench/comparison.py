@@ -80,7 +80,8 @@ class RunPair:
         runs = {}
         for engine, run in self.runs.items():
             figures = {name: figure.of_run(run) for name, figure in FIGURES.items()}
-            memory = {"peak_memory": figures.pop("peak_memory")}  # it comes first, as in earlier records
+            # The peak memory comes first, as in earlier records.
+            memory = {"peak_memory": figures.pop("peak_memory")}
             runs[engine] = memory | figures | {"history": asdict(run)}
         return {"seed": self.seed} | runs
 
