@@ -77,10 +77,13 @@ class RunPair:
 
     def as_dict(self) -> dict:
         """Return the pair as a record holds it."""
-        return {"seed": self.seed} | {
-            engine: {name: figure.of_run(run) for name, figure in FIGURES.items()} | {"history": asdict(run)}
-            for engine, run in self.runs.items()
-        }
+        runs = {}
+        for engine, run in self.runs.items():
+            figures = {name: figure.of_run(run) for name, figure in FIGURES.items()}
+            # The peak memory comes first, as in earlier records.
+            memory = {"peak_memory": figures.pop("peak_memory")}
+            runs[engine] = memory | figures | {"history": asdict(run)}
+        return {"seed": self.seed} | runs
 
 
 @dataclass(frozen=True)
