@@ -77,3 +77,14 @@ def test_a_small_number_where_zero_is_expected_points_to_an_epsilon():
         return -(p * (p + 1e-9).log()).sum(-1)
 
     assert "exactly 0 is expected: look for an epsilon" in check(epsilon_in_the_log, "token_entropy").message
+
+
+def test_a_function_that_raises_is_shown_what_is_expected_of_its_result():
+    """The exercise observes "the result" beside others, and None is expected nowhere."""
+
+    def first_step_movement(policy):
+        raise ValueError
+
+    details = check(first_step_movement).details
+    assert "expected = 'a function'" in details
+    assert "expected = None" not in details
