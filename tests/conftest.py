@@ -78,17 +78,23 @@ if SHAPES_CHECKED:
     import jaxtyping
     from jaxtyping import _import_hook, install_import_hook
 
+    CHECKS_SHAPES = "__import__('tests.support.shape_checks', fromlist=['']).checks_shapes"
+
     class SignaturesWithShapes(_import_hook.JaxtypingTransformer):
         """Has the functions and dataclasses checked whose annotations have shapes.
 
-        jaxtyping would decorate all functions of a module. mypy checks the types of the others, and a third of the
-        calls are left.
+        jaxtyping would decorate all functions of a module, and check each argument twice. mypy checks the types of the
+        others, and a third of the calls are left.
         """
 
         def visit_FunctionDef(self, node: ast.FunctionDef):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            annotations = [node.returns, *(argument.annotation for argument in arguments)]
-            return super().visit_FunctionDef(node) if has_shape(annotations) else self.generic_visit(node) or node
+            if has_shape([node.returns, *(argument.annotation for argument in arguments)]):
+                decorator = ast.parse(CHECKS_SHAPES, mode="eval").body
+                for part in ast.walk(decorator):
+                    ast.copy_location(part, node)
+                node.decorator_list.append(decorator)
+            return self.generic_visit(node) or node
 
         def visit_ClassDef(self, node: ast.ClassDef):
             fields = [member.annotation for member in node.body if isinstance(member, ast.AnnAssign)]
@@ -106,7 +112,7 @@ if SHAPES_CHECKED:
     # (transformers, torch's compiler) are compiled again, for five seconds per process. This loader switches to that
     # cache only while it reads the module itself.
     def _code_of(loader, name: str):
-        tag = f"{loader._typechecker.get_hash()}signatures"
+        tag = f"{loader._typechecker.get_hash()}signaturesonce"
         cache = functools.partial(_import_hook._optimized_cache_from_source, tag)
         with mock.patch("importlib._bootstrap_external.cache_from_source", cache):
             return SourceFileLoader.get_code(loader, name)

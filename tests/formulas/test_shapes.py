@@ -1,11 +1,16 @@
 """The shape that a line states is the shape of its value, in calls in which all axes have different sizes."""
 
 import pkgutil
+from functools import partial
 
+import pytest
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.formulas import Equation
 from grpo_lab.formulas.views import recording
+from grpo_lab.kl import kl_estimate
 from tests.support.equations import formula_map
 from tests.support.formula_calls import ANSWERS, CALLS, COMPLETIONS, made_up_arguments
 
@@ -20,6 +25,34 @@ def test_every_stated_shape_is_true():
         for fault in faults(pkgutil.resolve_name(name), its_equations)
     ]
     assert wrong == []
+
+
+def first_rows(x: Float[Tensor, "B T"], weights: Float[Tensor, " B"], count: int) -> Float[Tensor, "B T"]:
+    return x[:count]
+
+
+def test_shapes_of_arguments_and_results_are_checked_in_each_call():
+    """The checks are those of tests/conftest.py, which the functions of the package have while tests run."""
+    violation = pytest.importorskip("beartype.roar").BeartypeCallHintViolation
+    from tests.support.shape_checks import checks_shapes
+
+    checked, kl = checks_shapes(first_rows), partial(kl_estimate, estimator="k1")
+    for B in (2, 3):  # in each call a name has a new length
+        assert checked(torch.ones(B, 5), torch.ones(B), B).shape == kl(torch.ones(B, 5), torch.ones(B, 5)).shape
+    x = torch.ones(2, 5)
+    wrong = [(x[0], x[:, 0], 2), (x, x, 2), (x.long(), x[:, 0], 2), (x, torch.ones(3), 2), (x, x[:, 0], 2.0)]
+    for call in (*(partial(checked, *arguments) for arguments in wrong), partial(kl, x, x[0])):
+        with pytest.raises(violation, match="parameter"):
+            call()
+    with pytest.raises(violation, match="return"):
+        checked(x, x[:, 0], 1)
+
+
+def test_shapes_are_not_checked_where_the_checks_are_off(no_checker):
+    pytest.importorskip("beartype")
+    from tests.support.shape_checks import checks_shapes
+
+    assert checks_shapes(first_rows)(torch.ones(2), torch.ones(1, 1), 1).shape == (1,)
 
 
 def faults(function, equations: list[Equation]) -> list[str]:
