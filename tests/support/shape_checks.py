@@ -6,6 +6,7 @@ from collections.abc import Callable
 import beartype
 import jaxtyping
 
+_checked = beartype.beartype(conf=beartype.BeartypeConf(violation_type=jaxtyping.TypeCheckError))  # a TypeError
 _one_call = jaxtyping.jaxtyped("context")  # within it, a name such as T is one length
 
 
@@ -15,7 +16,7 @@ def checks_shapes(function: Callable) -> Callable:
     jaxtyping's own decorator checks the arguments a second time, with the result, and binds each call to the signature.
     That would take a fifth of a test that trains.
     """
-    checked = beartype.beartype(function)
+    checked = _checked(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):

@@ -132,9 +132,9 @@ def test_a_dry_run_reports_all_problems_and_a_run_the_first(arguments, tmp_path,
         train_command.main.__wrapped__([*arguments, *faults])
 
 
-def test_a_dry_run_plans_no_memory_for_another_engine(checkpoint_name, tmp_path, capsys):
+def test_a_dry_run_plans_no_memory_for_another_engine(tmp_path, capsys):
     pytest.importorskip("trl")
-    words = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--dry_run"]
+    words = ["--model", "tiny", "--output_dir", str(tmp_path / "out"), "--dry_run"]
     assert train_command.main([*words, "--engine", "trl"]) == 0
     output = capsys.readouterr().out
     assert "memory: not planned; the plan is for our own loop, not for --engine trl\n" in output
