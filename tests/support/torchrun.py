@@ -19,10 +19,11 @@ def torchrun(*arguments, processes=2, timeout=300, cwd=ROOT, **variables) -> sub
 def end_of_errors(run: subprocess.CompletedProcess, lines=25) -> str:
     """Return the last lines that each process wrote to stderr, and the last ones of torchrun.
 
-    The process that failed first is not the one that wrote last: the others fail after it, as it answers no more.
+    The process that failed first is not the one that wrote last: the others fail after it, as it answers no more. The
+    line of an InputError bears no rank, and stands among those of torchrun, of which more are returned.
     """
     written = {}
     for line in run.stderr.splitlines():
         writer = re.match(r"\[rank\d+\]", line)
         written.setdefault(writer[0] if writer else "", []).append(line)
-    return "\n".join(line for writer in sorted(written, reverse=True) for line in written[writer][-lines:])
+    return "\n".join(line for writer in sorted(written, reverse=True) for line in written[writer][-lines if writer else -120 :])
