@@ -15,7 +15,7 @@ from typing import Any
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import as_option_text
-from grpo_lab.base.option import changed_values, check_value, default_values, unused_options
+from grpo_lab.base.option import changed_values, check_value, default_values, reasons_unread, unused_options
 from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.settings import SCHEDULES
@@ -470,6 +470,9 @@ class _Translator:
         for name, spec in SETTINGS.items():
             if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
                 return  # the unknown choice is refused later, when the configuration is made
+        reasons = reasons_unread(SETTINGS["warmup_steps"], config, SETTINGS)
+        if reasons and options.pop("warmup_ratio", None) is not None:
+            self.translation.ignore("warmup_steps", f"nothing reads it with {' and '.join(reasons)}")
         while True:  # without one setting, nothing may read another one
             unused = dict(unused_options(changed_values(config, SETTINGS), SETTINGS))
             unused = {name: reason for name, reason in unused.items() if name not in self.typed}

@@ -108,6 +108,16 @@ def test_warmup_ratio_is_converted_to_steps(ratio, name):
     ]
 
 
+@pytest.mark.parametrize("name", ["warmup_ratio", "warmup_steps"])
+def test_a_warmup_in_a_file_has_no_effect_with_a_constant_rate_as_in_trl(name):
+    content = {name: 0.1, "lr_scheduler_type": "constant", "max_steps": 20}
+    result = translate(content, OPTION_NAMES, {"task": "sums"})
+    assert not {"warmup_ratio", "warmup_steps"} & result.options.keys()
+    assert result.notes_by_kind[NoteKind.NO_EFFECT]["warmup_steps"] == (
+        "nothing reads it with lr_scheduler_type = 'constant'"
+    )
+
+
 def test_translation_notes_classify_each_name():
     content = {
         "model_name_or_path": "tiny", "dataset_name": "org/set", "learning_rate": 1e-5, "use_vllm": True, "min_p": 0.1,
@@ -247,6 +257,10 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
         resolve_options(both, 1000, "cpu")
+    constant = RunOptions({"warmup_ratio": 0.1, "lr_scheduler_type": "constant"})
+    refusal = "^warmup_ratio is 0.1; leave it out: nothing reads it with lr_scheduler_type = 'constant'"
+    with pytest.raises(InputError, match=refusal):
+        with_epochs_as_steps(resolve_options(constant, 1000, "cpu").config, constant, 10)
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must lie in"):
         with_epochs_as_steps(config, RunOptions({"num_train_epochs": 0.0}), 10)
 
