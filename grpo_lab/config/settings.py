@@ -319,9 +319,13 @@ class GRPOConfig(LossSettings, RunSettings):
         return asdict(self)
 
     def with_changes(self, **changes) -> "GRPOConfig":
-        """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
+        """Return a copy with these changes, in which settings that are no longer read have their defaults again.
+
+        Raises:
+            InputError: for a change that nothing reads, as `GRPOConfig` does.
+        """
         settings = self.as_dict() | changes
-        while unused := dict(unused_options(changed_values(settings, SETTINGS), SETTINGS)):
+        while unused := dict(unused_options(changed_values(settings, SETTINGS), SETTINGS)).keys() - changes.keys():
             settings |= {name: SETTINGS[name].default for name in unused}
         return GRPOConfig(**settings)
 
