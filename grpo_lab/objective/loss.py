@@ -39,6 +39,10 @@ class LossMetrics(dict[str, Float[Tensor, ""]]):
         added_row_mean_names = other.row_mean_names if isinstance(other, LossMetrics) else set()
         return LossMetrics(dict(self) | other, (self.row_mean_names - other.keys()) | added_row_mean_names)
 
+    def __ror__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
+        """Return the metrics of both, after those of a plain dict, which are means over tokens."""
+        return LossMetrics(other | dict(self), set(self.row_mean_names))
+
     def __ior__(self, added: dict) -> "LossMetrics":  # type: ignore[override]
         """Add the metrics of `added`, as `|` does."""
         self.row_mean_names = (self | added).row_mean_names
