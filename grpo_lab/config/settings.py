@@ -209,8 +209,7 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     return peak * schedule.share_of_peak(progress)
 
 
-# `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig. So those of LossSettings, and the first
-# ones below, stand under the last heading of RunSettings, "objective".
+# `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig.
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
     """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
@@ -225,7 +224,7 @@ class GRPOConfig(LossSettings, RunSettings):
             the others or is set but not read.
     """
 
-    beta: float = option(0.0, "coefficient of the KL term (0: none)", at_least=0)
+    beta: float = option(0.0, "coefficient of the KL term (0: none)", group="objective", at_least=0)
     kl_estimator: str = option(
         "k3", "estimator of the KL term", choices=ESTIMATORS, read_if={"beta": True, "log_kl": True}
     )

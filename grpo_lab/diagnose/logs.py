@@ -201,7 +201,7 @@ def _from_folder(folder: Path) -> tuple[list, dict]:
 
 def _by_step(rows: list, name: str) -> list[dict]:
     """Merge the rows of the same step, rename TRL's metrics to ours, and sort by step."""
-    steps: dict[int, dict] = {}
+    steps: dict[Any, dict] = {}
     for row in rows:
         if not isinstance(row, dict) or row.get("step") is None:
             raise InputError("source", row, "expected 'step'", problem=f"{name!r} has a row without: {str(row)[:80]}")

@@ -98,8 +98,9 @@ def policy_loss(
             use_bias_correction_kl).
         max_completion_length: The length limit of the run, as in `aggregate`.
         num_items: The number of tokens in the whole optimizer batch, as in `aggregate`.
-        settings: Other fields of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A field
-            that the loss does not read has no effect; only `GRPOConfig` refuses it.
+        settings: The fields of `LossSettings` besides epsilon, epsilon_high and delta, such as sapo_temperature_pos,
+            the tau of `sapo_surrogate`. A field that the loss does not read has no effect; only `GRPOConfig` refuses
+            it.
 
     Returns:
         The loss, and metrics under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips, "clip_ratio/low_mean",

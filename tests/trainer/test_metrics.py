@@ -181,10 +181,10 @@ def test_metrics_that_are_added_in_place_stay_means_over_rows():
 
 
 def test_metrics_that_are_added_to_a_plain_dict_stay_means_over_rows():
-    one, zero = torch.ones(()), torch.zeros(())
-    metrics = {"mine": zero, "ratio": zero} | LossMetrics({"ratio": one, "kl": one}, {"ratio"})
+    old_ratio, ratio = torch.zeros(()), torch.ones(())
+    metrics = {"mine": old_ratio, "ratio": old_ratio} | LossMetrics({"ratio": ratio, "kl": ratio}, {"ratio"})
     assert isinstance(metrics, LossMetrics) and metrics.row_mean_names == {"ratio"}
-    assert metrics == {"mine": zero, "ratio": one, "kl": one} and [*metrics] == ["mine", "ratio", "kl"]
+    assert metrics == {"mine": old_ratio, "ratio": ratio, "kl": ratio} and [*metrics] == ["mine", "ratio", "kl"]
 
 
 @pytest.mark.parametrize("microbatch_size", [8, 4, 2])

@@ -239,7 +239,7 @@ class RunningCall(NamedTuple):
     """The call that a thread runs at present."""
 
     start_time: float  # `time.monotonic()` when it began to run
-    limit: float | None  # its limit in seconds; None for none
+    limit: float | None  # limit of the call in seconds; None sets no limit
 
 
 class WorkerThread:
