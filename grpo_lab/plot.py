@@ -95,13 +95,21 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
-    """Return a short name for each run: the shortest end of its path by which all runs differ."""
+    """Return a short name for each run: the shortest end of its path by which all paths differ.
+
+    Runs with the same path, such as logs that were given as lists, have a number as well: "run (1)", "run (2)".
+    """
     parts_by_path = [Path(path).absolute().parts for path in paths]
+    names = list(paths)
     for num_parts in range(1, max(map(len, parts_by_path)) + 1):
-        names = ["/".join(path_parts[-num_parts:]) for path_parts in parts_by_path]
-        if len(set(names)) == len(set(paths)):
-            return names
-    return list(paths)
+        ends = ["/".join(path_parts[-num_parts:]) for path_parts in parts_by_path]
+        if len(set(ends)) == len(set(paths)):
+            names = ends
+            break
+    return [
+        f"{name} ({names[: index + 1].count(name)})" if names.count(name) > 1 else name
+        for index, name in enumerate(names)
+    ]
 
 
 def centred_mean(values: Float[np.ndarray, " N"], window: int) -> Float[np.ndarray, " N"]:

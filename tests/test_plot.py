@@ -56,6 +56,14 @@ def test_runs_differ_in_colour_dashes_and_marker(tmp_path):
         plot.draw_runs([*runs, runs[0]])
 
 
+def test_runs_with_the_same_path_are_numbered():
+    log = [{"step": 1, "reward": 1.0}]
+    figure, _ = plot.draw_runs([log, log])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run (1)", "run (2)"]
+    assert plot.run_names(["a/out", "b/out", "a/out"]) == ["a/out (1)", "b/out", "a/out (2)"]
+    assert plot.run_names(["a/out", "b/in"]) == ["out", "in"]
+
+
 @pytest.mark.parametrize("window", [1, 2, 3, 8, 99])
 def test_smoothed_metric_is_the_mean_of_the_neighbours_on_either_side(window):
     values = np.random.default_rng(0).normal(size=12)

@@ -209,8 +209,7 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     return peak * schedule.share_of_peak(progress)
 
 
-# `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig. So those of LossSettings, and the first
-# ones below, stand under the last heading of RunSettings, "objective".
+# `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig.
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
     """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
@@ -225,7 +224,7 @@ class GRPOConfig(LossSettings, RunSettings):
             the others or is set but not read.
     """
 
-    beta: float = option(0.0, "coefficient of the KL term (0: none)", at_least=0)
+    beta: float = option(0.0, "coefficient of the KL term (0: none)", group="objective", at_least=0)
     kl_estimator: str = option(
         "k3", "estimator of the KL term", choices=ESTIMATORS, read_if={"beta": True, "log_kl": True}
     )
@@ -319,9 +318,13 @@ class GRPOConfig(LossSettings, RunSettings):
         return asdict(self)
 
     def with_changes(self, **changes) -> "GRPOConfig":
-        """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
+        """Return a copy with these changes, in which settings that are no longer read have their defaults again.
+
+        Raises:
+            InputError: for a change that nothing reads, as `GRPOConfig` does.
+        """
         settings = self.as_dict() | changes
-        while unused := dict(unused_options(changed_values(settings, SETTINGS), SETTINGS)):
+        while unused := dict(unused_options(changed_values(settings, SETTINGS), SETTINGS)).keys() - changes.keys():
             settings |= {name: SETTINGS[name].default for name in unused}
         return GRPOConfig(**settings)
 

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,10 +201,13 @@ def _from_folder(folder: Path) -> tuple[list, dict]:
 
 def _by_step(rows: list, name: str) -> list[dict]:
     """Merge the rows of the same step, rename TRL's metrics to ours, and sort by step."""
-    steps: dict[int, dict] = {}
+    steps: dict[Any, dict] = {}
     for row in rows:
         if not isinstance(row, dict) or row.get("step") is None:
             raise InputError("source", row, "expected 'step'", problem=f"{name!r} has a row without: {str(row)[:80]}")
+        if not isinstance(row["step"], Real) or isinstance(row["step"], bool) or not math.isfinite(row["step"]):
+            problem = f"{name!r} has a row with the step {row['step']!r:.60}"
+            raise InputError("source", row, "expected a number", problem=problem)
         # TRL's names of held-out metrics become ours.
         values = {
             re.sub("^eval_", "eval/", metric): _number(value) for metric, value in row.items() if metric != "step"

@@ -39,6 +39,10 @@ class LossMetrics(dict[str, Float[Tensor, ""]]):
         added_row_mean_names = other.row_mean_names if isinstance(other, LossMetrics) else set()
         return LossMetrics(dict(self) | other, (self.row_mean_names - other.keys()) | added_row_mean_names)
 
+    def __ror__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
+        """Return the metrics of both, after those of a plain dict, which are means over tokens."""
+        return LossMetrics(other | dict(self), set(self.row_mean_names))
+
     def __ior__(self, added: dict) -> "LossMetrics":  # type: ignore[override]
         """Add the metrics of `added`, as `|` does."""
         self.row_mean_names = (self | added).row_mean_names
@@ -94,8 +98,9 @@ def policy_loss(
             use_bias_correction_kl).
         max_completion_length: The length limit of the run, as in `aggregate`.
         num_items: The number of tokens in the whole optimizer batch, as in `aggregate`.
-        settings: Other fields of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A field
-            that the loss does not read has no effect; only `GRPOConfig` refuses it.
+        settings: The fields of `LossSettings` besides epsilon, epsilon_high and delta, such as sapo_temperature_pos,
+            the tau of `sapo_surrogate`. A field that the loss does not read has no effect; only `GRPOConfig` refuses
+            it.
 
     Returns:
         The loss, and metrics under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips, "clip_ratio/low_mean",

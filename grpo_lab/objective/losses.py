@@ -27,7 +27,13 @@ DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microb
 class LossSettings:
     """The settings of the losses, under TRL's names; each is a field of `GRPOConfig` and an option of the commands."""
 
-    epsilon: float = option(0.2, "lower clip range: ratios below 1 - epsilon are clipped", at_least=0, at_most=1)
+    epsilon: float = option(
+        0.2,
+        "lower clip range: ratios below 1 - epsilon are clipped",
+        group="objective",
+        at_least=0,
+        at_most=1,
+    )
     epsilon_high: float | None = option(
         None, 'upper clip range (none: epsilon); for "cispo" the largest importance weight, such as 5.0', at_least=0
     )
@@ -81,8 +87,8 @@ class Loss:
         clip_metrics: Function that returns, for each metric, a mask that is True at each token to count.
         check: Function that raises InputError for settings that contradict each other.
 
-    `surrogate` and `clip_metrics` get settings in which an epsilon_high of None is replaced by epsilon; `check` gets
-    the settings of the run.
+    `check` gets the settings of the run, in which epsilon_high may be None: so the check of "cispo" can refuse that.
+    `surrogate` and `clip_metrics` get them from `policy_loss`, which has replaced None by epsilon.
     """
 
     surrogate: Callable[[LossBatch, LossSettings], Tensor]

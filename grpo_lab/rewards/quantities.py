@@ -110,6 +110,10 @@ def _absolute_value(match: re.Match) -> Fraction | None:
 # Each line of units.txt holds the names of one unit. Its first name stands for the unit.
 _UNIT_LINES = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
 _UNITS = {name: names[0] for names in _UNIT_LINES for name in names}
+# A name of three letters or more is a word, which may have capital letters and a plural s. A shorter one is a symbol:
+# the m of metre is neither M nor ms.
+_UNIT_WORD = re.compile("[A-Za-z]{3,}")
+_PLURAL_OF_WORD = re.compile("(?<=[a-z]{3})s$")
 # Text before a unit, text after it, and the power of the unit that they mean.
 _POWERS = (("平方", "", 2), ("square ", "", 2), ("", "^2", 2), ("立方", "", 3), ("cubic ", "", 3), ("", "^3", 3))
 _UNITS |= {
@@ -135,10 +139,12 @@ def parse_unit(tail: str) -> str | None:
     """
     if base := _BASE.match(tail):
         return f"base {int(base[1] or base[2])}"
-    tail = re.sub(r"^ ?\((.*)\)$", r" \1", tail).lower().rstrip()
+    tail = re.sub(r"^ ?\((.*)\)$", r" \1", tail).rstrip()
     text = re.sub(r" ?\^?\{?([23])\}?$", r"^\1", tail.strip())
-    if unit := _UNITS.get(text) or _UNITS.get(text.removesuffix("s")):
+    text = _UNIT_WORD.sub(lambda word: word[0].lower(), text)
+    if unit := _UNITS.get(text) or _UNITS.get(_PLURAL_OF_WORD.sub("", text)):
         return unit
+    tail = tail.lower()
     is_counted = _COUNTED_THING.fullmatch(tail) and not _NOT_COUNTED.search(tail)
     return "" if not tail or is_counted else None
 

@@ -40,7 +40,7 @@ class LogprobInputs(NamedTuple):
 class Episode:
     """The record of one episode apart from its tokens: calls, messages, environment and rewards."""
 
-    num_calls: int = 0  # number of calls of tools, or of replies of a text environment
+    num_calls: int = 0  # number of calls of tools; in a text environment, which has none, of its replies
     num_failures: int = 0  # number that failed: unreadable, unknown tool, wrong arguments, exception or timeout
     prompt: Any = None  # the prompt, if `reset` changed it; None if it is the prompt of the data row
     messages: list[dict] | None = None  # the completion with its tool calls and results; None for a text environment

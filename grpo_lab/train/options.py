@@ -185,7 +185,8 @@ def _options_of_run(run_folder: str, typed: dict[str, Any], parser: Parser) -> d
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
     stored["output_dir"] = run_folder
     specs = COMMAND_OPTIONS | SETTINGS
-    # A run stores the steps that epochs or a share were converted to. They are compared once they are converted again.
+    # A run stores the steps that `num_train_epochs` and `warmup_ratio` were converted to. `make_plan` converts typed
+    # ones again, and `RunFolder` then compares the steps with the stored ones.
     unchecked = {"model", "dry_run", "resume_from_checkpoint", *CHANGEABLE_OPTIONS, *STEP_SETTING_OF_OPTION}
     for name in sorted(without_default_tool_timeout(typed).keys() - unchecked):
         value_of_run = stored.get(name, specs[name].default)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.option import check_value
+from grpo_lab.base.option import check_value, reasons_unread
 from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION
-from grpo_lab.config import GRPOConfig, user_formulas
+from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, OTHER_ENGINE_NOT_PLANNED, fit_to_memory
 from grpo_lab.models import pick_device
@@ -192,11 +192,16 @@ def with_epochs_as_steps(config: GRPOConfig, options: RunOptions, num_rows: int)
     An epoch has as many steps as there are whole batches of prompts in the rows, as in TRL, and at least one step.
 
     num_rows: Number of problems to train on.
+
+    Raises:
+        InputError: for one of the two out of its range, or a `warmup_ratio` with a schedule without warm-up.
     """
     if (epochs := options.num_train_epochs) is not None:
         check_value(COMMAND_OPTIONS["num_train_epochs"], epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))
     if (ratio := options.warmup_ratio) is not None:
         check_value(COMMAND_OPTIONS["warmup_ratio"], ratio)
+        if ratio and (reasons := reasons_unread(SETTINGS["warmup_steps"], vars(config), SETTINGS)):
+            raise InputError("warmup_ratio", ratio, f"leave it out: nothing reads it with {' and '.join(reasons)}")
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
     return config

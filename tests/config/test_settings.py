@@ -141,6 +141,13 @@ def test_setting_is_accepted_and_reset_together_with_its_reader():
         assert reset == GRPOConfig(loss_type="vespo")
 
 
+def test_a_change_that_nothing_reads_is_refused_and_not_dropped():
+    for changes in ({"epsilon": 0.3}, {"epsilon": 0.3, "beta": 0.1}):
+        with pytest.raises(InputError, match="^epsilon is 0.3; leave it out: nothing reads it with loss_type = 'sapo'"):
+            GRPOConfig(loss_type="sapo").with_changes(**changes)
+    assert GRPOConfig(loss_type="sapo").with_changes(epsilon=0.3, loss_type="grpo").epsilon == 0.3
+
+
 def test_every_loss_setting_is_read_by_some_loss():
     """A setting that no entry names would be an option that changes nothing."""
     assert {field.name for field in fields(LossSettings)} <= {name for loss in LOSSES.values() for name in loss.reads}

@@ -85,6 +85,9 @@ def test_read_log_refuses_files_that_are_no_log(tmp_path):
         ([], ValueError, "'run' holds no numbers"),
         ([{"step": 1, "reward": None}], ValueError, "holds no numbers"),
         ([{"reward": 1.0}], ValueError, "has a row without: {'reward': 1.0}; expected 'step'"),
+        ([{"step": "1", "reward": 1}, {"step": 2, "reward": 1}], ValueError, "with the step '1'; expected a number"),
+        ([{"step": math.nan, "reward": 1.0}], ValueError, "'run' has a row with the step nan; expected a number"),
+        ([{"step": [1], "reward": 1.0}], ValueError, "has a row with the step \\[1\\]; expected a number"),
         ({"reward": 1.0}, TypeError, "source is of type dict; expected a folder of a run"),
     ]:
         with pytest.raises(error, match=message):

@@ -14,6 +14,7 @@ from grpo_lab.rewards.quantities import (
     parse_quantity,
     parse_unit,
 )
+from grpo_lab.rewards.verifiers import math_reward
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,35 @@ from grpo_lab.rewards.quantities import (
 def test_names_of_a_unit_mean_the_same(names):
     (unit,) = {parse_unit(name) for name in names}
     assert unit
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (" m", " metre", " Metres", "m"), (" min", " Mins", " MINUTES"), (" l", " L", " litres"), (" ml", " mL"),
+        (" kg", " KG", " kgs"), (" lb", " lbs", " Pounds"), (" m^2", " Square Metres"), (" ms", " milliseconds"),
+        ("°C", "°c", "摄氏度"),
+    ],
+)  # fmt: skip
+def test_a_word_may_have_capital_letters_and_a_plural(names):
+    (unit,) = {parse_unit(name) for name in names}
+    assert unit
+
+
+@pytest.mark.parametrize(
+    ("symbol", "others"),
+    [("m", ["ms", "M", "M^2"]), ("g", ["gs", "G"]), ("s", ["S"]), ("t", ["ts", "T"]), ("h", ["hs", "H"]),
+     ("mm", ["MM", "mms"]), ("ml", ["ML"]), ("m^2", ["M^2", "ms^2", "square M"])],
+)  # fmt: skip
+def test_a_symbol_has_no_plural_and_no_capital_letters(symbol, others):
+    assert parse_unit(f" {symbol}") == symbol
+    for other in others:
+        assert parse_unit(f" {other}") not in (symbol, f"{symbol}^2", "m"), other
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("5 ms", "5 m"), ("300 ms", "300 m"), ("5 M", "5 m"), ("5 G", "5 g")])
+def test_another_symbol_contradicts_the_expected_unit(answer, expected):
+    assert math_reward([f"<answer>{answer}</answer>"], answer=[expected]) == [0.0]
 
 
 @pytest.mark.parametrize("tail", ["", " apples", "个苹果", "个"])

@@ -180,6 +180,13 @@ def test_metrics_that_are_added_in_place_stay_means_over_rows():
     assert metrics.row_mean_names == {"mine"}
 
 
+def test_metrics_that_are_added_to_a_plain_dict_stay_means_over_rows():
+    old_ratio, ratio = torch.zeros(()), torch.ones(())
+    metrics = {"mine": old_ratio, "ratio": old_ratio} | LossMetrics({"ratio": ratio, "kl": ratio}, {"ratio"})
+    assert isinstance(metrics, LossMetrics) and metrics.row_mean_names == {"ratio"}
+    assert metrics == {"mine": old_ratio, "ratio": ratio, "kl": ratio} and [*metrics] == ["mine", "ratio", "kl"]
+
+
 @pytest.mark.parametrize("microbatch_size", [8, 4, 2])
 def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(microbatch_size):
     """Two of the counted waits read lists of row numbers that are on the CPU; metrics are read once per update."""

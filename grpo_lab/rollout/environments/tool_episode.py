@@ -8,8 +8,10 @@ with its thread.
 import asyncio
 import inspect
 import itertools
+import math
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -26,7 +28,9 @@ from grpo_lab.rollout.rollout import Episode, Rollout
 # Public methods of an environment object that the policy cannot call.
 NON_TOOL_METHODS = ("reset", "get_reward", "get_state")
 MAX_RESULT_CHARACTERS = 4000  # number of characters of a result that the policy gets to read
-POLL_SECONDS = 1.0  # longest wait before Ctrl-C is noticed; also the time that a call gets beyond its limit
+# Longest wait before Ctrl-C is noticed. Also the time beyond its limit after which a call that cannot be ended, such as
+# one of a plain function, is given up.
+POLL_SECONDS = 1.0
 
 
 class StartedCall(NamedTuple):
@@ -51,7 +55,8 @@ class ToolEpisode:
         call_format: Reads the calls and writes the results.
         prompt_ids: The token ids of the prompt.
         tools: Functions that the policy may call, besides the methods of the environment object.
-        tool_timeout: Limit of a call in seconds.
+        tool_timeout: Limit of a call in seconds from when it begins to run. A plain function is given up
+            `POLL_SECONDS` later; a coroutine is ended at the limit.
         has_reward: True if the environment object has `get_reward`.
         has_state: True if the environment object has `get_state`.
         record_turns: True calls `get_reward` and `get_state` after every turn; False only `get_reward`, at the end.
@@ -167,7 +172,7 @@ class ToolEpisode:
 
     def _result_or_error(self, future: Future) -> str | BaseException:
         try:
-            return _shortened(str(self.thread.result(future, self.tool_timeout)))
+            return _shortened(str(self.thread.result(future)))
         except (Exception, SystemExit) as error:
             return error
 
@@ -230,6 +235,13 @@ def _shortened(text: str) -> str:
     return f"{text[:MAX_RESULT_CHARACTERS]} ... [cut: the first {MAX_RESULT_CHARACTERS:,} of {len(text):,} characters]"
 
 
+class RunningCall(NamedTuple):
+    """The call that a thread runs at present."""
+
+    start_time: float  # `time.monotonic()` when it began to run
+    limit: float | None  # limit of the call in seconds; None sets no limit
+
+
 class WorkerThread:
     """A thread that runs the calls of one episode, one after the other, and may hold its environment object."""
 
@@ -239,7 +251,9 @@ class WorkerThread:
             False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
         )
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_run_calls, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
+        self._running_call: list[RunningCall] = []  # the call that runs at present, if one does
+        arguments = (self._calls, self._running_call)
+        threading.Thread(target=_run_calls, args=arguments, daemon=True, name="grpo_lab tool").start()
         weakref.finalize(self, self._calls.put, None)
 
     def start(self, function: Callable, arguments: Any = None, limit: float | None = None) -> Future:
@@ -249,48 +263,62 @@ class WorkerThread:
             function: The function to call.
             arguments: Its keyword arguments, a dict; anything else makes the call fail with TypeError. None: no
                 arguments.
-            limit: Limit of a coroutine in seconds; None sets no limit.
+            limit: Limit of the call in seconds, from when it begins to run; None sets no limit.
         """
         future: Future = Future()
         self._calls.put((future, function, {} if arguments is None else arguments, limit))
         return future
 
-    def result(self, future: Future, limit: float | None = None) -> Any:
+    def result(self, future: Future) -> Any:
         """Wait for a call; return its result, or raise its exception.
 
         Raises:
-            TimeoutError: if the call has not returned within `limit` seconds. The thread is then given up.
+            TimeoutError: if this call, or one before it in the queue, has run for `POLL_SECONDS` longer than its limit.
+                The thread is then given up.
         """
-        waited = 0.0
         while True:
-            timeout = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit + POLL_SECONDS - waited)
             try:
-                return future.result(timeout=timeout)
+                return future.result(timeout=min(POLL_SECONDS, max(0.0, self._seconds_left()[0])))
             except FutureTimeoutError:
                 if future.done():  # the call ended just now, or raised TimeoutError itself
                     return future.result()
-                waited += timeout
-                if limit is not None and waited >= limit + POLL_SECONDS:
+                seconds_left, limit = self._seconds_left()
+                if seconds_left <= 0:
                     self.has_timed_out = True
                     raise TimeoutError(f"no answer within {limit:g} seconds") from None
+
+    def _seconds_left(self) -> tuple[float, float]:
+        """Return the seconds until the call that runs at present is given up, and its limit; inf if it has none."""
+        for start_time, limit in tuple(self._running_call):
+            if limit is not None:
+                return start_time + limit + POLL_SECONDS - time.monotonic(), limit
+        return math.inf, math.inf
 
     def run(self, function: Callable, arguments: dict | None = None) -> Any:
         """Call a function in the thread, and wait for its result without a limit."""
         return self.result(self.start(function, arguments))
 
 
-def _run_calls(calls: queue.SimpleQueue) -> None:
-    """Run the calls of a queue in their order, until the queue has None."""
+def _run_calls(calls: queue.SimpleQueue, running_call: list[RunningCall]) -> None:
+    """Run the calls of a queue in their order, until the queue has None.
+
+    Args:
+        calls: The future of each call, its function, its arguments and its limit.
+        running_call: Holds the call that runs at present; empty between calls.
+    """
     loop = None
     while (call := calls.get()) is not None:
         future, function, arguments, limit = call
+        running_call.append(RunningCall(time.monotonic(), limit))
         try:
             value = function(**arguments)
             if inspect.isawaitable(value):
                 loop = loop or asyncio.new_event_loop()
                 value = loop.run_until_complete(_with_limit(value, limit))
+            running_call.clear()
             future.set_result(value)
         except BaseException as error:  # also SystemExit: it would end the thread while the caller waits
+            running_call.clear()
             future.set_exception(error)
         del call, future, function, arguments
     if loop is not None:

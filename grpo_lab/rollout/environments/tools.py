@@ -46,8 +46,9 @@ class ToolEnvironment(Environment):
             once for each episode of a batch; the objects are kept, and reset before each episode.
         max_tool_calling_iterations: Maximum number of turns with calls; the turn after them is the last. None sets no
             limit.
-        tool_timeout: Limit of a call in seconds. A call that takes longer fails. Its thread goes on, and its result is
-            dropped.
+        tool_timeout: Limit of a call in seconds from when it begins to run. A call that takes longer fails: an
+            asynchronous one is ended; of a plain one, `POLL_SECONDS` after the limit, the thread goes on and the result
+            is dropped.
     """
 
     def __init__(

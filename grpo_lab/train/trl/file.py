@@ -15,7 +15,7 @@ from typing import Any
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import as_option_text
-from grpo_lab.base.option import changed_values, default_values, unused_options
+from grpo_lab.base.option import changed_values, check_value, default_values, reasons_unread, unused_options
 from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.settings import SCHEDULES
@@ -52,6 +52,21 @@ TRL_BATCH_SETTINGS = (
     "gradient_accumulation_steps",
     "steps_per_generation",
     "generation_batch_size",
+)
+# Names whose values enter a calculation here, by what they have to be. The command checks all other values.
+WHOLE_NUMBERS = frozenset({*TRL_BATCH_SETTINGS, "num_iterations"})
+NUMBERS = frozenset(
+    {
+        "max_steps",
+        "num_train_epochs",
+        "warmup_steps",
+        "eval_steps",
+        "save_steps",
+        "logging_steps",
+        "ref_model_sync_steps",
+        "ref_model_mixup_alpha",
+        "lora_dropout",
+    }
 )
 
 
@@ -155,7 +170,8 @@ def translate(content: dict, option_names: Container[str], typed: dict) -> Trans
         typed: The options that were typed, which override the file.
 
     Raises:
-        InputError: for a batch size that is not a positive whole number.
+        InputError: for a value that enters a calculation and is no number, such as a quoted one, or no positive whole
+            number where one is needed.
     """
     return _Translator(content, option_names, typed).translate()
 
@@ -189,6 +205,7 @@ class _Translator:
         """Translate all names, and note each of them."""
         self._rename_to_current()
         self._drop_typed()
+        self._check_numbers()
         self._refuse_datasets()
         self._translate_batch()  # first of the counts: `_updates_per_step` reads its result
         self._translate_length()
@@ -224,6 +241,21 @@ class _Translator:
                 del self.remaining[name]
                 self.translation.ignore(name, "it was typed" if name in self.typed else f"{option} was typed")
 
+    def _check_numbers(self) -> None:
+        """Raise InputError for a value that enters a calculation and is not the number that it needs."""
+        for name in WHOLE_NUMBERS & self.typed.keys() & SETTINGS.keys():
+            check_value(SETTINGS[name], self.typed[name])
+        for name, value in self.content.items():
+            entry = OTHER_VERSIONS.get(name)
+            current_name = name if entry is None else entry.successor
+            if current_name not in self.remaining:
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if current_name in WHOLE_NUMBERS and not (is_number and isinstance(value, int) and value >= 1):
+                raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
+            if current_name in NUMBERS and not is_number:
+                raise InputError(name, value, "expected a number without quotation marks, as in TRL")
+
     def _refuse_datasets(self) -> None:
         """Note that the run does not take data to download from a file; the user has to type the task."""
         for name in [name for name in DATASET_NAMES if name in self.remaining]:
@@ -239,9 +271,6 @@ class _Translator:
         """
         translation = self.translation
         sizes = {name: self.remaining.pop(name) for name in TRL_BATCH_SETTINGS if name in self.remaining}
-        for name, value in sizes.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
         if self.typed.keys() & {*TRL_BATCH_SETTINGS}:
             for name in sizes:
                 translation.ignore(name, "another batch was typed")
@@ -402,7 +431,7 @@ class _Translator:
 
     def _set_value(self, name: str, value: Any) -> None:
         """Set a setting or an option that has TRL's name."""
-        if name == "lr_scheduler_type" and value not in SCHEDULES:
+        if name == "lr_scheduler_type" and value not in (*SCHEDULES,):
             self.translation.refuse(name, f"{value}; one of {', '.join(SCHEDULES)}")
         elif name == "scale_rewards" and isinstance(value, bool):
             self.translation.set_option(name, "group" if value else "none")
@@ -441,6 +470,9 @@ class _Translator:
         for name, spec in SETTINGS.items():
             if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
                 return  # the unknown choice is refused later, when the configuration is made
+        reasons = reasons_unread(SETTINGS["warmup_steps"], config, SETTINGS)
+        if reasons and options.pop("warmup_ratio", None) is not None:
+            self.translation.ignore("warmup_steps", f"nothing reads it with {' and '.join(reasons)}")
         while True:  # without one setting, nothing may read another one
             unused = dict(unused_options(changed_values(config, SETTINGS), SETTINGS))
             unused = {name: reason for name, reason in unused.items() if name not in self.typed}

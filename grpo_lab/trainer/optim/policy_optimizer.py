@@ -87,7 +87,8 @@ class PolicyOptimizer:
     def state(self) -> dict:
         """Return the state that the next update depends on, except for the tensors: counts and the loss scale."""
         return {
-            "nonfinite_total": self.num_skipped_updates,  # the name that checkpoints have for it
+            # Not "num_skipped_updates": checkpoints of 1.0 have this name, and another one could not resume them.
+            "nonfinite_total": self.num_skipped_updates,
             "nonfinite_in_a_row": self.nonfinite_in_a_row,
             "scaler": self.scaler.state_dict(),
         }

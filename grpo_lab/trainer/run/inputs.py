@@ -80,7 +80,8 @@ class RunCheck(NamedTuple):
 def input_checks(inputs: RunInputs) -> Iterator[RunCheck]:
     """Yield all checks of a run's inputs, in their order; callers leave out those that they have made already.
 
-    Each check is made before the next one is requested: the description of that one reads data that this one checks.
+    The descriptions read the data sets. So a caller whose data sets have not been checked makes each check before it
+    requests the next one.
 
     inputs: The inputs of the run. Before the weights are loaded, its model is a `ModelWithoutWeights`, and its data
         sets are rows of a task, which need no check of their columns.

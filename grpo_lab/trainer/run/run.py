@@ -46,8 +46,8 @@ class Run:
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
-        inputs_checked: Whether the inputs have passed the checks without weights, as in a command, which makes them
-            before it loads the weights.
+        inputs_checked: True makes only the checks with `needs_weights`: a command has made the others before it loads
+            the weights. False makes all checks.
 
     Attributes:
         inputs: The arguments from `model` to `environment`, under the same names.

@@ -70,7 +70,7 @@ class Session:
 
     Args:
         inputs: The inputs of the run.
-        history: The metrics of each completed step, at first of those before the run was resumed.
+        history: The metrics of the steps before the run was resumed; empty for a new run.
         folder: The opened folder of the run. None: nothing is written to files.
         reports: The progress bar and the trackers of the run.
         stop_signals: The signals received so far.

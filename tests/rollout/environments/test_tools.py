@@ -11,6 +11,7 @@ import torch
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config.settings import SamplingParams
+from grpo_lab.rollout.environments import tool_episode
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.sampling import logprobs_of
 from tests.support.tool_policy import (
@@ -85,6 +86,16 @@ def lingers(seconds: float) -> str:
         seconds: seconds to wait
     """
     threading.Event().wait(seconds)
+    return "awake"
+
+
+async def dozes(seconds: float) -> str:
+    """Wait.
+
+    Args:
+        seconds: seconds to wait
+    """
+    await asyncio.sleep(seconds)
     return "awake"
 
 
@@ -163,6 +174,14 @@ def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, policy)
     ]
     again = play(monkeypatch, policy, [[call("add", a=1, b=1) + END, "so" + END]] * 2, agent)
     assert results_of(again) == ["2"], "the next episode has a thread of its own"
+
+
+def test_the_limit_of_a_call_counts_from_when_it_begins_to_run(monkeypatch, policy):
+    """The calls before it, each far below the limit, together take longer than the limit and what is added to it."""
+    monkeypatch.setattr(tool_episode, "POLL_SECONDS", 0.05)
+    turn = "\n".join([call("dozes", seconds=0.1)] * 12 + [call("add", a=1, b=2)]) + END
+    agent = ToolEnvironment([dozes, add], tool_timeout=1.0)
+    assert results_of(play(monkeypatch, policy, [[turn, "ok" + END]], agent, length=1500))[-1] == "3"
 
 
 def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, policy):

@@ -19,7 +19,7 @@ from grpo_lab.train.options import RunOptions
 from grpo_lab.train.plan import resolve_options, with_epochs_as_steps
 from grpo_lab.train.trl import file as trl_file
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
-from grpo_lab.train.trl.table import TRL_VERSION
+from grpo_lab.train.trl.table import OTHER_VERSIONS, TRL_TABLE, TRL_VERSION
 from tests.parity.engines import require_engine
 from tests.support.trl_differences import MEANINGS
 
@@ -106,6 +106,16 @@ def test_warmup_ratio_is_converted_to_steps(ratio, name):
     assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[
         NoteKind.OTHER_MEANING
     ]
+
+
+@pytest.mark.parametrize("name", ["warmup_ratio", "warmup_steps"])
+def test_a_warmup_in_a_file_has_no_effect_with_a_constant_rate_as_in_trl(name):
+    content = {name: 0.1, "lr_scheduler_type": "constant", "max_steps": 20}
+    result = translate(content, OPTION_NAMES, {"task": "sums"})
+    assert not {"warmup_ratio", "warmup_steps"} & result.options.keys()
+    assert result.notes_by_kind[NoteKind.NO_EFFECT]["warmup_steps"] == (
+        "nothing reads it with lr_scheduler_type = 'constant'"
+    )
 
 
 def test_translation_notes_classify_each_name():
@@ -247,6 +257,10 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
         resolve_options(both, 1000, "cpu")
+    constant = RunOptions({"warmup_ratio": 0.1, "lr_scheduler_type": "constant"})
+    refusal = "^warmup_ratio is 0.1; leave it out: nothing reads it with lr_scheduler_type = 'constant'"
+    with pytest.raises(InputError, match=refusal):
+        with_epochs_as_steps(resolve_options(constant, 1000, "cpu").config, constant, 10)
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must lie in"):
         with_epochs_as_steps(config, RunOptions({"num_train_epochs": 0.0}), 10)
 
@@ -255,6 +269,36 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
 def test_a_batch_size_that_is_no_positive_integer_is_refused_by_name(size):
     with pytest.raises(InputError, match="per_device_train_batch_size is .*; expected a whole number of at least 1"):
         translate({"per_device_train_batch_size": size, "dataset_name": "x"}, OPTION_NAMES, {})
+
+
+# What switches on the names that are otherwise ignored.
+SWITCHES = {"use_peft": True, "sync_ref_model": True, "eval_strategy": "steps", "log_completions": True}
+
+
+@pytest.mark.parametrize("value", ["100", "", [1], {"a": 1}, True, math.nan, math.inf, 0, -1], ids=repr)
+def test_a_value_of_any_type_is_translated_or_refused_by_name(value):
+    for name in [*TRL_TABLE, *OTHER_VERSIONS]:
+        try:
+            translate(SWITCHES | {name: value}, OPTION_NAMES, {"task": "sums"})
+        except InputError as error:
+            assert error.argument == name
+
+
+@pytest.mark.parametrize("name", ["max_steps", "warmup_steps", "warmup_ratio", "num_train_epochs", "save_steps"])
+def test_a_quoted_number_in_a_file_is_refused_unless_an_option_replaces_it(name, tmp_path):
+    (tmp_path / "trl.yaml").write_text(f'dataset_name: x\n{name}: "100"\n', encoding="utf-8")
+    arguments = ["--config", str(tmp_path / "trl.yaml"), "--task", "sums", "--output_dir", str(tmp_path / "out")]
+    with pytest.raises(InputError, match=f"^{name} is '100'; expected a number without quotation marks, as in TRL"):
+        train_command.read_options(arguments)
+    replaced = translate({name: "100"}, OPTION_NAMES, {"max_steps": 3, "warmup_steps": 1, "save_steps": 2})
+    assert name in replaced.noted_names
+
+
+@pytest.mark.parametrize("name", ["num_iterations", "gradient_accumulation_steps", "generation_batch_size"])
+def test_a_typed_size_of_zero_is_refused_before_anything_is_divided_by_it(name):
+    typed = {"per_device_train_batch_size": 4, name: 0}
+    with pytest.raises(InputError, match=f"^{name} is 0; it must lie in "):
+        translate({"max_steps": 10}, OPTION_NAMES, typed)
 
 
 @pytest.mark.parametrize("interval", [{"logging_steps": 5}, {"eval_steps": 20}], ids=str)
