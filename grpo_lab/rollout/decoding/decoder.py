@@ -368,13 +368,13 @@ class CpuDecoder(Decoder):
         is_active = ~rows.done
         row_index = rows.row_index[is_active]
         vocab_size = self.model.config.vocab_size
-        # An index of a prefix and the token after it, as one number.
-        prefix_and_token = rows.prefix_of_row[is_active] * vocab_size + self.sequences[row_index, self.write_column]
-        new_prefixes, prefix_of_row = prefix_and_token.unique(return_inverse=True)
+        # A pair is a prefix and the token after it; its code is one number.
+        pair_codes = rows.prefix_of_row[is_active] * vocab_size + self.sequences[row_index, self.write_column]
+        pair_codes, prefix_of_row = pair_codes.unique(return_inverse=True)
         if isinstance(self.cache, PreallocatedCache):
-            order = order_keeping_parents(new_prefixes // vocab_size)
-            new_prefixes, prefix_of_row = new_prefixes[order], order.argsort()[prefix_of_row]
-        parent = new_prefixes // vocab_size
+            order = order_keeping_parents(pair_codes // vocab_size)
+            pair_codes, prefix_of_row = pair_codes[order], order.argsort()[prefix_of_row]
+        parent = pair_codes // vocab_size
         position, readable_columns = prefixes.position, prefixes.readable_columns
         if not torch.equal(parent, torch.arange(len(position), device=parent.device)):
             position, readable_columns = position[parent], readable_columns[parent]
@@ -387,7 +387,7 @@ class CpuDecoder(Decoder):
         )
         self.prefixes = Prefixes(
             representative_row=torch.empty_like(parent).scatter(0, prefix_of_row, row_index),
-            last_token=new_prefixes[:, None] % vocab_size,
+            last_token=pair_codes[:, None] % vocab_size,
             position=position,
             readable_columns=readable_columns,
         )

@@ -95,12 +95,13 @@ def _packed_logprobs(
     head = model.get_output_embeddings()
     vocab_size, hidden_size = head.weight.shape
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
-    # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
-    pairs = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
-    pairs, pair_index = pairs.unique(return_inverse=True)
-    hidden = hidden.index_select(0, pairs // vocab_size)[None]
-    ids = pairs[None] % vocab_size
-    chunk = head_chunk_tokens(len(pairs), vocab_size, hidden_size, head.weight.device.type)
+    # A pair is a prefix and the token after it; its code is one number. Rows with the same pair share a
+    # log-probability.
+    pair_codes = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
+    pair_codes, pair_index = pair_codes.unique(return_inverse=True)
+    hidden = hidden.index_select(0, pair_codes // vocab_size)[None]
+    ids = pair_codes[None] % vocab_size
+    chunk = head_chunk_tokens(len(pair_codes), vocab_size, hidden_size, head.weight.device.type)
     if chunk is None:
         pair_logprobs = _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
     elif with_entropy:
@@ -131,7 +132,7 @@ def _plain_logprobs(
     logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     model_head = ModelHead(model, output)
     needed_ids = inputs.completion_ids[rows, columns]
-    needed_logprobs = LogprobsAndEntropy(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
+    needed_logprobs = LogprobsAndEntropy(*model_head.apply_in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
     return needed_logprobs.apply(lambda values: _values_at_mask(values[0], needed_mask))
 
 
@@ -223,17 +224,17 @@ def has_separable_head(model) -> bool:
 
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
-    kind = (type(model), model.config.to_json_string())
-    if kind not in _results_of_trials:
-        _results_of_trials[kind] = _try_head(model)
-        if not _results_of_trials[kind]:
+    cache_key = (type(model), model.config.to_json_string())
+    if cache_key not in _results_of_trials:
+        _results_of_trials[cache_key] = _is_head_separable_on_trial(model)
+        if not _results_of_trials[cache_key]:
             problem = f"{type(model).__name__} makes the logits of all tokens at once; its head cannot run alone"
             warnings.warn(problem, stacklevel=2)
-    return _results_of_trials[kind]
+    return _results_of_trials[cache_key]
 
 
 @torch.no_grad()
-def _try_head(model) -> bool:
+def _is_head_separable_on_trial(model) -> bool:
     """Return True if hidden states in reverse order give the model's logits in reverse order by its head alone."""
     if model.base_model is model:
         return False
@@ -271,7 +272,7 @@ class ModelHead:
             ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)  # not read
             return self.model(ids, use_cache=False).logits
 
-    def in_chunks(
+    def apply_in_chunks(
         self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
     ) -> tuple[Any, ...]:
         """Apply `function(logits, ids)` to one chunk of tokens at a time.
