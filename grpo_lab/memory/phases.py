@@ -208,10 +208,10 @@ def logprob_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
     or a KL is logged that the loss does not contain.
     """
-    is_policy_scored = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
-    if not is_policy_scored and not resident_bytes(sizes)["reference"]:
+    needs_policy_logprobs = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
+    if not needs_policy_logprobs and not resident_bytes(sizes)["reference"]:
         return [{}]
-    layer_copies = layer_copy_bytes(sizes) if is_policy_scored else 0
+    layer_copies = layer_copy_bytes(sizes) if needs_policy_logprobs else 0
     shape, itemsize, weight_itemsize = sizes.shape, sizes.matmul_itemsize, sizes.weight_itemsize
     working_memory = formulas.forward_bytes(shape, sizes.layer_tokens, itemsize, weight_itemsize)
     hidden_bytes = formulas.weight_bytes((sizes.layer_tokens + sizes.head_tokens) * shape.width, weight_itemsize)
@@ -232,42 +232,47 @@ def update_snapshots(sizes: RunSizes) -> list[BytesByPart]:
 def _microbatch_snapshots(sizes: RunSizes, *, is_first: bool) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
-    Checkpointed layers keep only their input, and are computed again in the backward pass. All sums are bytes.
+    Checkpointed layers keep only their input, and are computed again in the backward pass. All amounts are bytes.
 
     is_first: Whether it is the first micro-batch of its update; if not, the gradients of the earlier ones are alive.
     """
     shape, checkpointing = sizes.shape, sizes.config.gradient_checkpointing
-    one_layer = layer_activation_bytes(sizes)
-    layer_input = sizes.layer_tokens * sizes.weight_itemsize * shape.width
-    before_head = shape.layers * (layer_input if checkpointing else one_layer) + mask_bytes(sizes)
-    in_graph = before_head + head_activation_bytes(sizes)
+    layer_bytes = layer_activation_bytes(sizes)
+    layer_input_bytes = sizes.layer_tokens * sizes.weight_itemsize * shape.width
+    bytes_before_head = shape.layers * (layer_input_bytes if checkpointing else layer_bytes) + mask_bytes(sizes)
+    graph_bytes = bytes_before_head + head_activation_bytes(sizes)
     # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
-    one_layer_backward = one_layer + 2 * sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
-    last_layer_backward = before_head + one_layer_backward - (0 if checkpointing else one_layer)
+    layer_backward_bytes = layer_bytes + 2 * sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
+    last_layer_backward_bytes = bytes_before_head + layer_backward_bytes - (0 if checkpointing else layer_bytes)
     layer_copies, head_copy = layer_copy_bytes(sizes), head_copy_bytes(sizes)
-    kept_copies = 0 if checkpointing else layer_copies
+    kept_layer_copies = 0 if checkpointing else layer_copies
     chunk, itemsize = sizes.chunk_tokens, sizes.matmul_itemsize
-    head_forward = formulas.head_logprobs_bytes(shape, sizes.head_tokens, chunk, itemsize)
-    head_backward = formulas.head_update_bytes(shape, sizes.head_tokens, chunk, sizes.weight_itemsize)
+    head_forward_bytes = formulas.head_logprobs_bytes(shape, sizes.head_tokens, chunk, itemsize)
+    head_backward_bytes = formulas.head_update_bytes(shape, sizes.head_tokens, chunk, sizes.weight_itemsize)
     embedding = formulas.weight_bytes(shape.vocabulary * shape.width, sizes.weight_itemsize)
     # The gradient of a tied output embedding is kept until that of the input embedding is added to it.
     head_gradient = embedding if shape.has_tied_head else 0
     gradients = gradient_bytes(sizes)
-    gradients_before = 0 if is_first else gradients
+    earlier_gradients = 0 if is_first else gradients
     layer_gradients = gradients - embedding if is_first else gradients
     head_gradients_at_end = head_gradient if is_first else head_gradient + _new_embedding_gradients(sizes) * embedding
     return [
         # the end of the forward pass
-        _snapshot(gradients_before, activations=in_graph, copies=layer_copies + head_copy, head=head_forward),
+        _snapshot(earlier_gradients, activations=graph_bytes, copies=layer_copies + head_copy, head=head_forward_bytes),
         # the backward pass: in the head, in the last layer, in the first layer, and in the input embedding
-        _snapshot(gradients_before, activations=in_graph, copies=kept_copies + head_copy, head=head_backward),
-        _snapshot(gradients_before, activations=last_layer_backward, copies=kept_copies, head=head_gradient),
-        _snapshot(layer_gradients, activations=one_layer_backward, copies=0, head=head_gradient),
+        _snapshot(
+            earlier_gradients, activations=graph_bytes, copies=kept_layer_copies + head_copy, head=head_backward_bytes
+        ),
+        _snapshot(
+            earlier_gradients, activations=last_layer_backward_bytes, copies=kept_layer_copies, head=head_gradient
+        ),
+        _snapshot(layer_gradients, activations=layer_backward_bytes, copies=0, head=head_gradient),
         _snapshot(gradients, activations=0, copies=0, head=head_gradients_at_end),
     ]
 
 
 def _snapshot(gradients: int, *, activations: int, copies: int, head: int) -> BytesByPart:
+    """Return a snapshot from the bytes of its parts; `copies` are the half-precision copies that autocast makes."""
     return {"gradients": gradients, "activations": activations, "autocast cache": copies, "head": head}
 
 
