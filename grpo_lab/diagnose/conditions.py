@@ -213,8 +213,8 @@ def no_weight_moves(log: Log) -> Evidence | None:
     is_in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # higher rates may follow
     if is_in_warm_up or largest_move >= 1e-6 or not rates.any():
         return None
-    steps = f"in {len(rates)} steps no weight has moved by more than {largest_move:.1g}"
-    return f"learning_rate is {np.median(rates):.2g}: {steps}"
+    evidence = f"in {len(rates)} steps no weight has moved by more than {largest_move:.1g}"
+    return f"learning_rate is {np.median(rates):.2g}: {evidence}"
 
 
 def no_policy_change(log: Log) -> Evidence | None:

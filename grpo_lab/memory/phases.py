@@ -67,7 +67,7 @@ class RunSizes:
         return self.shape.query_width // self.shape.key_width
 
     @cached_property
-    def num_prompts(self) -> int:
+    def prompts_per_microbatch(self) -> int:
         """The largest number of prompts in a micro-batch.
 
         Rows of the same prompt lie next to each other in a batch (trainer/experience.py).
@@ -81,19 +81,19 @@ class RunSizes:
         return min(config.prompts_per_step, size)
 
     @property
-    def num_rollout_prompts(self) -> int:
+    def prompts_per_rollout_part(self) -> int:
         """Prompts of one part of a rollout."""
         return self.config.prompts_per_step // self.rollout_parts
 
     @property
-    def completion_inputs(self) -> int:
+    def completion_input_tokens(self) -> int:
         """Tokens of completions that pass the layers: all but the last of each, which predicts nothing."""
         return self.microbatch_size * (self.config.max_completion_length - 1)
 
     @property
     def layer_tokens(self) -> int:
         """Tokens of a micro-batch that pass the layers."""
-        return self.num_prompts * self.prompt_length + self.completion_inputs
+        return self.prompts_per_microbatch * self.prompt_length + self.completion_input_tokens
 
     @property
     def head_tokens(self) -> int:
@@ -146,14 +146,15 @@ def mask_bytes(sizes: RunSizes) -> int:
     If a run with longer rows than `LONGEST_MASKED` also has micro-batches of shorter rows, their mask, of at most
     `LONGEST_MASKED` columns, is covered by the reserve.
     """
-    completions = _mask_bytes_of_rows(sizes, sizes.completion_inputs, sizes.row_length - 1)
-    return completions + _mask_bytes_of_rows(sizes, sizes.num_prompts * sizes.prompt_length, sizes.prompt_length)
+    completions = _mask_bytes_of_rows(sizes, sizes.completion_input_tokens, sizes.row_length - 1)
+    prompt_tokens = sizes.prompts_per_microbatch * sizes.prompt_length
+    return completions + _mask_bytes_of_rows(sizes, prompt_tokens, sizes.prompt_length)
 
 
 def prefill_mask_bytes(sizes: RunSizes) -> int:
     """Return the bytes of the mask of all prompts of a part of a rollout, without the last token of each."""
     length = sizes.prompt_length - 1
-    return _mask_bytes_of_rows(sizes, sizes.num_rollout_prompts * length, length)
+    return _mask_bytes_of_rows(sizes, sizes.prompts_per_rollout_part * length, length)
 
 
 def _mask_bytes_of_rows(sizes: RunSizes, queries: int, length: int) -> int:
@@ -168,7 +169,7 @@ def _mask_bytes_of_rows(sizes: RunSizes, queries: int, length: int) -> int:
 
 def rollout_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part."""
-    prompt_tokens = sizes.num_rollout_prompts * (sizes.prompt_length - 1)
+    prompt_tokens = sizes.prompts_per_rollout_part * (sizes.prompt_length - 1)
     # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
     cache_itemsize = 4 if sizes.precision.autocast else sizes.matmul_itemsize
     prompt_cache_bytes = formulas.cache_bytes(sizes.shape, prompt_tokens, cache_itemsize)
@@ -282,7 +283,7 @@ def layer_activation_bytes(sizes: RunSizes) -> int:
     autocast_copies = 3 if sizes.precision.autocast else 0
     token_bytes = formulas.layer_token_bytes(shape, itemsize, sizes.weight_itemsize, copies=autocast_copies)
     completion_keys = sizes.microbatch_size * sizes.row_length * _key_copies(sizes, sizes.row_length - 1)
-    prompt_keys = sizes.num_prompts * sizes.prompt_length * _key_copies(sizes, sizes.prompt_length)
+    prompt_keys = sizes.prompts_per_microbatch * sizes.prompt_length * _key_copies(sizes, sizes.prompt_length)
     keys_and_values = formulas.cache_bytes(shape, completion_keys + prompt_keys, itemsize) // shape.layers
     return sizes.layer_tokens * token_bytes + keys_and_values + _padding_bytes(sizes)
 

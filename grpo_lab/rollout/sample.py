@@ -187,7 +187,7 @@ def _decode(model, request: SamplingRequest, decoder_class: type[Decoder]) -> Sa
     all_but_last = EncodedPrompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     with decoder_class.for_request(model, request) as decoder:
-        decoder.begin(request, prompt_cache)
+        decoder.load_request(request, prompt_cache)
         num_token_steps = decoder.draw_completions(request.sampling_params.max_completion_length)
         samples = decoder.read_samples(request.prompts.ids.shape[1], num_token_steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed

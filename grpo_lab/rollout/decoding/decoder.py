@@ -127,7 +127,7 @@ class Decoder:
         eos_token_ids = () if spec.has_environment else spec.eos_token_ids
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
-        # The request, set by `begin`:
+        # The request, set by `load_request`:
         self.episode_tokens: EpisodeTokens | None = None
         self.first_row = zeros(1) if spec.is_part else None  # index of the first row in the rollout, for a part of it
 
@@ -186,7 +186,7 @@ class Decoder:
         """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
-    def begin(self, request: SamplingRequest, prompt_cache: PromptCache | None) -> None:
+    def load_request(self, request: SamplingRequest, prompt_cache: PromptCache | None) -> None:
         """Write the prompts of a request into the memory of the decoder; `draw_completions` comes next.
 
         Args:

@@ -79,7 +79,7 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, DecoderSpec(prompts, 64, sampling_params, (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     request = SamplingRequest(EncodedPrompts(ids, ids > 0), sampling_params, (3, 4), 3)
-    decoder.begin(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
+    decoder.load_request(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
 
 
@@ -202,7 +202,7 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.begin(SamplingRequest(EncodedPrompts(ids, ids == 0), sampling, (151643, 151645), 151643), None)
+        decoder.load_request(SamplingRequest(EncodedPrompts(ids, ids == 0), sampling, (151643, 151645), 151643), None)
         with OnTheGPU():
             decoder.draw_next_tokens()
     return decoder
