@@ -2,14 +2,14 @@
 
 `Decoder` is the loop of every sampler but the one that calls `generate` of transformers: read the last token of each
 row, draw the next token, record its log-probability. No row leaves before all rows have ended, and attention reads all
-columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the
-step as a CUDA graph.
+columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats this
+token step as a CUDA graph.
 
-`CpuDecoder` draws from the same distributions. On a CPU, a step takes less time if it reads fewer tokens. So rows that
-have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention reads only
-the columns that are written. A step draws one random number per row, not one per token of the vocabulary. With a large
-model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in the cache. How a step is
-computed follows from shapes alone, so a resumed run computes the same.
+`CpuDecoder` draws from the same distributions. On a CPU, a token step takes less time if it reads fewer tokens. So
+rows that have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention
+reads only the columns that are written. A step draws one random number per row, not one per token of the vocabulary.
+With a large model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in the cache. How
+a step is computed follows from shapes alone, so a resumed run computes the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -105,7 +105,7 @@ class Decoder:
     The model reads the last tokens of M prefixes at a time. A prefix is a prompt and the tokens drawn after it so far.
     Here each row has a prefix of its own; in a subclass, rows that have drawn the same tokens may share one.
 
-    A step changes only the contents of tensors: of the record, the cache, `active_rows` and `prefixes`. Only
+    A token step changes only the contents of tensors: of the record, the cache, `active_rows` and `prefixes`. Only
     `CpuDecoder` replaces `active_rows` and `prefixes`, between two steps.
 
     Args:
