@@ -141,7 +141,7 @@ def user_error_line(error: Exception) -> str | None:
 
 def user_error_lines(error: Exception) -> list[str]:
     """Return one line on each error that an error combines, as `user_error_line` does; [] for a bug of this package."""
-    errors = getattr(error, "combined", ()) or [error]
+    errors = getattr(error, "combined_errors", ()) or [error]
     return [line for line in map(user_error_line, errors) if line is not None]
 
 
