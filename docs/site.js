@@ -62,7 +62,7 @@
     }
   }
 
-  class Choice extends Prediction {
+  class ChoicePrediction extends Prediction {
     makeInputs() {
       this.hint.className = "said-by-inputs";
       this.choices = this.hint.textContent.trim().slice(1, -1).split(" / ");
@@ -82,7 +82,7 @@
     }
   }
 
-  class Range extends Prediction {
+  class RangePrediction extends Prediction {
     makeInputs() {
       const [low, high] = this.hint.textContent.match(/-?\d+(\.\d+)?/g).map(Number);
       const whole = Number.isInteger(low) && Number.isInteger(high) && high - low >= 100 && high - low < 200;
@@ -125,7 +125,7 @@
     const all = Object.values(predictions);
     const done = all.filter((made) => made.judged);
     if (!summary || !done.length) return;
-    const [[n, held], [m, right]] = [Range, Choice].map((kind) => {
+    const [[n, held], [m, right]] = [RangePrediction, ChoicePrediction].map((kind) => {
       const some = done.filter((made) => made instanceof kind);
       return [some.length, some.filter((made) => made.held).length];
     });
@@ -144,7 +144,7 @@
     const said = [...cell.querySelectorAll(".cell_output p")];
     const name = code.match(/^(\w+) = predict\(/m)?.[1];
     const asks = said.find((p) => p.firstElementChild?.tagName === "STRONG" && p.lastElementChild.tagName === "EM");
-    if (name && asks) predictions[name] = new (/choices=/.test(code) ? Choice : Range)(name, asks);
+    if (name && asks) predictions[name] = new (/choices=/.test(code) ? ChoicePrediction : RangePrediction)(name, asks);
     const truths = said.filter((p) => TRUTH.test(p.textContent));
     [...code.matchAll(/(\w+)\.truth\(/g)].forEach((match, i) => predictions[match[1]]?.told(truths[i]));
     if (/^how_well_did_you_predict\(\)/m.test(code)) summary = said[0];

@@ -22,8 +22,8 @@ class InputError(ValueError):
         value, and "" for neither.
 
     Attributes:
-        details: The message without the argument.
-        combined: The errors that `combine_errors` combined in this one; empty for a single error.
+        message_after_argument: The message without the argument.
+        combined_errors: The errors that `combine_errors` combined in this one; empty for a single error.
     """
 
     def __init__(self, argument: str, value: Any = None, expected: str = "", *, problem: str | None = None):
@@ -31,9 +31,10 @@ class InputError(ValueError):
         self.value = value
         self.expected = expected
         self.problem = (f"is {value!r}" if expected else "") if problem is None else problem
-        self.details = (f" {self.problem}" if self.problem else "") + (f"; {expected}" if expected else "")
-        self.combined: tuple[InputError, ...] = ()
-        super().__init__(argument + self.details)
+        self.message_after_argument = f" {self.problem}" if self.problem else ""
+        self.message_after_argument += f"; {expected}" if expected else ""
+        self.combined_errors: tuple[InputError, ...] = ()
+        super().__init__(argument + self.message_after_argument)
 
 
 class InputTypeError(InputError, TypeError):
@@ -66,7 +67,7 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     expected = f"{first.expected}. And: {excerpts}{omitted}" if first.expected else f"and: {excerpts}{omitted}"
     error = type(first)(first.argument, first.value, expected, problem=first.problem)
     error.__cause__ = first.__cause__
-    error.combined = tuple(errors)
+    error.combined_errors = tuple(errors)
     return error
 
 

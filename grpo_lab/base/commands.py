@@ -127,7 +127,7 @@ def user_error_line(error: Exception) -> str | None:
     if isinstance(error, InputError):
         name = error.argument
         option = option_spellings.get(name) or option_spellings.get(OPTION_OF_ARGUMENT.get(name, ""))
-        text = (option or name) + error.details
+        text = (option or name) + error.message_after_argument
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
@@ -141,7 +141,7 @@ def user_error_line(error: Exception) -> str | None:
 
 def user_error_lines(error: Exception) -> list[str]:
     """Return one line on each error that an error combines, as `user_error_line` does; [] for a bug of this package."""
-    errors = getattr(error, "combined", ()) or [error]
+    errors = getattr(error, "combined_errors", ()) or [error]
     return [line for line in map(user_error_line, errors) if line is not None]
 
 

@@ -235,15 +235,16 @@ def reasons_unread(spec: OptionSpec, values: Mapping[str, Any], specs: Mapping[s
         values: The values of all options by name.
         specs: The declarations of all options, among them those with tables of choices, such as loss_type.
     """
-    accepted_values: list[tuple[str, tuple[Any, ...] | None]] = []  # None: all but None, False, 0 and an empty text
-    for chooser in specs.values():
-        if isinstance(chooser.choices, Mapping):
-            readers = tuple(choice for choice, entry in chooser.choices.items() if spec.name in entry.reads)
-            if readers:
-                accepted_values.append((chooser.name, readers))
-    accepted_values += [(name, None if value is True else (value,)) for name, value in spec.read_if.items()]
+    # Names of options with the values of each that are accepted; None: all but None, False, 0 and an empty text.
+    conditions: list[tuple[str, tuple[Any, ...] | None]] = []
+    for table_spec in specs.values():
+        if isinstance(table_spec.choices, Mapping):
+            reading_choices = tuple(choice for choice, entry in table_spec.choices.items() if spec.name in entry.reads)
+            if reading_choices:
+                conditions.append((table_spec.name, reading_choices))
+    conditions += [(name, None if value is True else (value,)) for name, value in spec.read_if.items()]
     reasons = []
-    for name, accepted in accepted_values:
+    for name, accepted in conditions:
         value = values[name]
         if bool(value) if accepted is None else value in accepted:
             return []

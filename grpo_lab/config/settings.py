@@ -189,7 +189,7 @@ SCHEDULES = {
 }
 
 
-def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
+def scheduled_learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
     """Return the learning rate of a step: a linear warm-up to the peak, then constant, or falling to 0 at `max_steps`.
 
     The names of the schedules are those of transformers, where the warm-up begins one step later, with a rate of 0.

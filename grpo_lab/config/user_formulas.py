@@ -19,7 +19,7 @@ from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
-from grpo_lab.objective.losses import LEVEL_SETTING, LossBatch
+from grpo_lab.objective.losses import LossBatch
 from grpo_lab.objective.surrogates import per_token
 
 # For each setting that can name a function of the user, the table to which the function is added.
@@ -67,7 +67,7 @@ def _loss_entry(name: str, value: Any) -> Loss:
     readable = (*LOSS_INPUTS, *LossSettings.__dataclass_fields__)
     argument_names = _argument_names("loss_type", name, value, readable, ("logp", "ratio"))
     settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
-    reads = (*settings_read, *([LEVEL_SETTING] if "ratio" in argument_names else []))
+    reads = (*settings_read, *(["importance_sampling_level"] if "ratio" in argument_names else []))
     surrogate = _with_user_function(partial(_surrogate_of_function, name, value, argument_names), value)
     return Loss(surrogate, "update_tokens", reads)
 

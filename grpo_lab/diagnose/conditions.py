@@ -213,8 +213,8 @@ def no_weight_moves(log: Log) -> Evidence | None:
     is_in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # higher rates may follow
     if is_in_warm_up or largest_move >= 1e-6 or not rates.any():
         return None
-    steps = f"in {len(rates)} steps no weight has moved by more than {largest_move:.1g}"
-    return f"learning_rate is {np.median(rates):.2g}: {steps}"
+    evidence = f"in {len(rates)} steps no weight has moved by more than {largest_move:.1g}"
+    return f"learning_rate is {np.median(rates):.2g}: {evidence}"
 
 
 def no_policy_change(log: Log) -> Evidence | None:
@@ -287,10 +287,12 @@ def no_spread(log: Log) -> Evidence | None:
 
     This is not a fault if the policy has learnt the task: the reward has risen, and the task is solved.
     """
-    share, reward = trend(log, ZERO_STD), trend(log, "reward")
-    if share.last < 0.95 or (reward.rises and is_solved(log)):
+    zero_std, reward = trend(log, ZERO_STD), trend(log, "reward")
+    if zero_std.last < 0.95 or (reward.rises and is_solved(log)):
         return None
-    return f"{ZERO_STD} is {share.last:.2f} in the last quarter (below 0.95 expected), at a reward of {reward.last:.3g}"
+    return (
+        f"{ZERO_STD} is {zero_std.last:.2f} in the last quarter (below 0.95 expected), at a reward of {reward.last:.3g}"
+    )
 
 
 def no_spread_all_wrong(log: Log) -> Evidence | None:
@@ -325,7 +327,7 @@ def reward_component_falls(log: Log) -> Evidence | None:
     """Detect that one reward function falls while the total reward rises."""
     trends = [trend(log, name) for name in reward_mean_metrics(log)]
     reward = trend(log, "reward")
-    falling = [part for part in trends if part.change < -max(3 * part.error, 0.2 * abs(part.first))]
+    falling = [c for c in trends if c.change < -max(3 * c.standard_error, 0.2 * abs(c.first))]
     if not falling or len(trends) < 2 or not reward.rises:
         return None
     return f"{falling[0]}, while {reward}"
@@ -358,10 +360,10 @@ def truncation(log: Log) -> Evidence | None:
 def length_without_gain(log: Log) -> Evidence | None:
     """Detect that completions grow longer while the first reward function does not rise."""
     log.finite_values(MEAN_LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
-    length, gain = trend(log, MEAN_LENGTH), trend(log, reward_mean_metrics(log)[0])
-    if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
+    length, reward = trend(log, MEAN_LENGTH), trend(log, reward_mean_metrics(log)[0])
+    if reward.change > 2 * reward.standard_error or not (length.rises and length.last > 1.3 * length.first):
         return None
-    return f"{length}, while {gain}"
+    return f"{length}, while {reward}"
 
 
 def _mean_around(centres: np.ndarray, steps: np.ndarray, values: np.ndarray, width: int) -> np.ndarray:
@@ -389,11 +391,11 @@ def held_out_falls_behind(log: Log) -> Evidence | None:
     gap = training_reward - held_out
     early_gap = gap[:half].mean()
     late_gap = gap[-half:].mean()
-    error = np.diff(gap).std() / (2 * half) ** 0.5
-    if late_gap <= max(0.15 * abs(training_reward[-half:].mean()), 4 * error):
+    standard_error = np.diff(gap).std() / (2 * half) ** 0.5
+    if late_gap <= max(0.15 * abs(training_reward[-half:].mean()), 4 * standard_error):
         return None
     gain = held_out[-half:].mean() - held_out[:half].mean()
-    if late_gap - early_gap < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
+    if late_gap - early_gap < 2 * standard_error and gain > 2 * np.diff(held_out).std() / half**0.5:
         return None
     gaps = f"{late_gap:.2g} above eval/reward in the last {half} evaluations, {early_gap:.2g} in the first {half}"
     return f"reward is {gaps}"

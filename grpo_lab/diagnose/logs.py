@@ -63,7 +63,7 @@ class Log:
 
     def metric_names(self) -> list[str]:
         """Return the names in the rows, in the order in which they first occur."""
-        return [name for name, row in self._columns.first_rows.items() if row < len(self.rows)]
+        return [name for name, row in self._columns.first_row_of_metric.items() if row < len(self.rows)]
 
     def column(self, metric: str) -> Float[np.ndarray, " N"]:
         """Return the values of a metric, one per row; NaN for a row without it."""
@@ -91,22 +91,22 @@ class Log:
 
     def has(self, metric: str) -> bool:
         """Return True if at least one row has the metric, finite or not."""
-        return self._columns.first_rows.get(metric, math.inf) < len(self.rows)
+        return self._columns.first_row_of_metric.get(metric, math.inf) < len(self.rows)
 
 
 class _Columns:
     """The columns of a log, each computed once, since a rule is tried on every beginning of a log.
 
     Attributes:
-        first_rows: {metric: index of the first row with it}, in the order in which the metrics first occur.
+        first_row_of_metric: {metric: index of the first row with it}, in the order in which the metrics first occur.
     """
 
     def __init__(self, rows: list[dict]):
         self._rows = rows
-        self.first_rows: dict[str, int] = {}
+        self.first_row_of_metric: dict[str, int] = {}
         for index, row in enumerate(rows):
             for metric in row:
-                self.first_rows.setdefault(metric, index)
+                self.first_row_of_metric.setdefault(metric, index)
         self.values = cache(self._values)
         self.is_recorded = cache(self._is_recorded)
         self.points = cache(self._points)
@@ -210,7 +210,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
             raise InputError("source", row, "expected a number", problem=problem)
         # TRL's names of held-out metrics become ours.
         values = {
-            re.sub("^eval_", "eval/", metric): _number(value) for metric, value in row.items() if metric != "step"
+            re.sub("^eval_", "eval/", metric): _to_float(value) for metric, value in row.items() if metric != "step"
         }
         steps.setdefault(row["step"], {}).update(
             {metric: value for metric, value in values.items() if value is not None}
@@ -222,7 +222,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
     return [{"step": step} | steps[step] for step in sorted(steps)]
 
 
-def _number(value) -> float | None:
+def _to_float(value) -> float | None:
     """Convert a value of the log to a float: null, which stands for NaN or infinity, to NaN; a non-number to None."""
     try:
         return math.nan if value is None else float(value)
@@ -237,7 +237,7 @@ class Trend(NamedTuple):
     first: float  # mean over the first quarter
     last: float  # mean over the last quarter
     change: float  # last - first
-    error: float  # standard error of the change, estimated from the differences of neighbouring steps
+    standard_error: float  # standard error of the change, estimated from the differences of neighbouring steps
     rises: bool  # True if the change is more than three standard errors above 0
 
     def __str__(self) -> str:
@@ -253,8 +253,8 @@ def trend(log: Log, metric: str) -> Trend:
     quarter = len(values) // 4
     first, last = values[:quarter].mean(), values[-quarter:].mean()
     # A difference of two steps has twice the variance of a step; a difference of two means, twice that of a mean.
-    error = np.diff(values).std() / quarter**0.5
-    return Trend(metric, first, last, last - first, error, last - first > 3 * error)
+    standard_error = np.diff(values).std() / quarter**0.5
+    return Trend(metric, first, last, last - first, standard_error, last - first > 3 * standard_error)
 
 
 def reward_mean_metrics(log: Log) -> list[str]:
@@ -305,8 +305,8 @@ def is_policy_unchanged(log: Log) -> bool:
 
     A change of the policy is judged by the KL, or, if the log has no KL other than 0, by the entropy and the length.
     """
-    share, reward = trend(log, ZERO_STD), trend(log, "reward")
-    if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
+    zero_std, reward = trend(log, ZERO_STD), trend(log, "reward")
+    if zero_std.last > 0.9 or reward.change > 2 * reward.standard_error or reward.change < -3 * reward.standard_error:
         return False
     if np.median(log.finite_values(CLIP_RATIO) if log.has(CLIP_RATIO) else 0) > 0.01:
         return False
@@ -316,7 +316,7 @@ def is_policy_unchanged(log: Log) -> bool:
     trends = [trend(log, name) for name in ("entropy", MEAN_LENGTH) if log.has(name)]
     for metric_trend in trends:
         first = metric_trend.first
-        detectable = max(3 * metric_trend.error, 0.02 * first)  # smallest change that the noise does not hide
+        detectable = max(3 * metric_trend.standard_error, 0.02 * first)  # smallest change that the noise does not hide
         if detectable > 0.05 * first or abs(metric_trend.change) >= detectable:
             return False
     return bool(trends)

@@ -20,9 +20,9 @@ from grpo_lab.config import SETTINGS
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTIONS
 from grpo_lab.tasks import SPLITS, TASKS
 
-TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
-# Options that this command takes over from a run, with their defaults.
-INHERITABLE_OPTIONS = EVALUATE_OPTION_DEFAULTS | {name: SETTINGS[name].default for name in TURN_LIMITS}
+TOOL_CALL_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # names of settings
+# The defaults of the options that this command takes over from a run.
+INHERITABLE_OPTION_DEFAULTS = EVALUATE_OPTION_DEFAULTS | {name: SETTINGS[name].default for name in TOOL_CALL_LIMITS}
 
 
 @command("grpo_lab.evaluate")
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("seed", "temperature"):
         check_value(SETTINGS[name], getattr(args, name))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
-        options = _with_options_of_run(args.model, {name: getattr(args, name) for name in INHERITABLE_OPTIONS})
+        options = _with_options_of_run(args.model, {name: getattr(args, name) for name in INHERITABLE_OPTION_DEFAULTS})
         # Importing transformers takes seconds, for which --help and the error for a wrong option do not wait.
         from grpo_lab.evaluate.measure import evaluate_model
 
@@ -59,32 +59,33 @@ def _with_options_of_run(model: str, options: dict) -> dict:
     if typed.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
-    for option, default in INHERITABLE_OPTIONS.items():
+    for option, default in INHERITABLE_OPTION_DEFAULTS.items():
         if option not in typed and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_no_code_named(inherited, folder / SETTINGS_FILE)
-    values = INHERITABLE_OPTIONS | inherited | typed
-    task = TASKS.get(values["task"])
-    if not (values["tools"] or values["environment"] or (task is not None and task.respond is not None)):
-        inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
+    values_with_limits = INHERITABLE_OPTION_DEFAULTS | inherited | typed
+    task = TASKS.get(values_with_limits["task"])
+    task_replies = task is not None and task.respond is not None
+    if not (values_with_limits["tools"] or values_with_limits["environment"] or task_replies):
+        inherited = {option: value for option, value in inherited.items() if option not in TOOL_CALL_LIMITS}
     if inherited:
         words = []
         for option, value in inherited.items():
             words += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    completed = INHERITABLE_OPTIONS | inherited | typed
+    values = INHERITABLE_OPTION_DEFAULTS | inherited | typed
     reward_funcs = run_settings.get("reward_funcs")
     has_rewards_of_run = typed.get("reward_funcs", reward_funcs) == reward_funcs
     if has_rewards_of_run and run_settings.get("reward_weights") is not None:
-        completed["reward_weights"] = run_settings["reward_weights"]
-    return completed
+        values["reward_weights"] = run_settings["reward_weights"]
+    return values
 
 
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join((*TASK_OPTION_DEFAULTS, *TURN_LIMITS))} and the weights of the rewards default to those of the "
-        "run, if the model is its folder."
+        f"{', '.join((*TASK_OPTION_DEFAULTS, *TOOL_CALL_LIMITS))} and the weights of the rewards default to those of "
+        "the run, if the model is its folder."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
@@ -99,5 +100,5 @@ def _parser() -> Parser:
     add("--temperature", type=float, default=1.0, help="of the sampler (default: %(default)s)")
     output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)
-    add_options(parser, [SETTINGS[name] for name in TURN_LIMITS])
+    add_options(parser, [SETTINGS[name] for name in TOOL_CALL_LIMITS])
     return parser

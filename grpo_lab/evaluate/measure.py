@@ -212,8 +212,8 @@ def evaluate_model(args: Namespace, options: dict[str, Any]) -> dict[str, Any]:
     Args:
         args: The command's arguments. Its `max_completion_length` or `batch_size` may be None, for the length of the
             task or the batch size for the size of the model.
-        options: The values of `INHERITABLE_OPTIONS`, typed or those of the run that trained the model, and the weights
-            of its rewards if they are known.
+        options: The values of `INHERITABLE_OPTION_DEFAULTS`, typed or those of the run that trained the model, and
+            the weights of its rewards if they are known.
     """
     files = find_model(args.model)
     has_tiny_model = is_tiny(files.num_parameters)

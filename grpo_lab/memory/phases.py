@@ -67,7 +67,7 @@ class RunSizes:
         return self.shape.query_width // self.shape.key_width
 
     @cached_property
-    def num_prompts(self) -> int:
+    def prompts_per_microbatch(self) -> int:
         """The largest number of prompts in a micro-batch.
 
         Rows of the same prompt lie next to each other in a batch (trainer/experience.py).
@@ -81,19 +81,19 @@ class RunSizes:
         return min(config.prompts_per_step, size)
 
     @property
-    def num_rollout_prompts(self) -> int:
+    def prompts_per_rollout_part(self) -> int:
         """Prompts of one part of a rollout."""
         return self.config.prompts_per_step // self.rollout_parts
 
     @property
-    def completion_inputs(self) -> int:
+    def completion_input_tokens(self) -> int:
         """Tokens of completions that pass the layers: all but the last of each, which predicts nothing."""
         return self.microbatch_size * (self.config.max_completion_length - 1)
 
     @property
     def layer_tokens(self) -> int:
         """Tokens of a micro-batch that pass the layers."""
-        return self.num_prompts * self.prompt_length + self.completion_inputs
+        return self.prompts_per_microbatch * self.prompt_length + self.completion_input_tokens
 
     @property
     def head_tokens(self) -> int:
@@ -146,14 +146,15 @@ def mask_bytes(sizes: RunSizes) -> int:
     If a run with longer rows than `LONGEST_MASKED` also has micro-batches of shorter rows, their mask, of at most
     `LONGEST_MASKED` columns, is covered by the reserve.
     """
-    completions = _mask_bytes_of_rows(sizes, sizes.completion_inputs, sizes.row_length - 1)
-    return completions + _mask_bytes_of_rows(sizes, sizes.num_prompts * sizes.prompt_length, sizes.prompt_length)
+    completions = _mask_bytes_of_rows(sizes, sizes.completion_input_tokens, sizes.row_length - 1)
+    prompt_tokens = sizes.prompts_per_microbatch * sizes.prompt_length
+    return completions + _mask_bytes_of_rows(sizes, prompt_tokens, sizes.prompt_length)
 
 
 def prefill_mask_bytes(sizes: RunSizes) -> int:
     """Return the bytes of the mask of all prompts of a part of a rollout, without the last token of each."""
     length = sizes.prompt_length - 1
-    return _mask_bytes_of_rows(sizes, sizes.num_rollout_prompts * length, length)
+    return _mask_bytes_of_rows(sizes, sizes.prompts_per_rollout_part * length, length)
 
 
 def _mask_bytes_of_rows(sizes: RunSizes, queries: int, length: int) -> int:
@@ -168,7 +169,7 @@ def _mask_bytes_of_rows(sizes: RunSizes, queries: int, length: int) -> int:
 
 def rollout_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part."""
-    prompt_tokens = sizes.num_rollout_prompts * (sizes.prompt_length - 1)
+    prompt_tokens = sizes.prompts_per_rollout_part * (sizes.prompt_length - 1)
     # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
     cache_itemsize = 4 if sizes.precision.autocast else sizes.matmul_itemsize
     prompt_cache_bytes = formulas.cache_bytes(sizes.shape, prompt_tokens, cache_itemsize)
@@ -208,10 +209,10 @@ def logprob_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
     or a KL is logged that the loss does not contain.
     """
-    is_policy_scored = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
-    if not is_policy_scored and not resident_bytes(sizes)["reference"]:
+    needs_policy_logprobs = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
+    if not needs_policy_logprobs and not resident_bytes(sizes)["reference"]:
         return [{}]
-    layer_copies = layer_copy_bytes(sizes) if is_policy_scored else 0
+    layer_copies = layer_copy_bytes(sizes) if needs_policy_logprobs else 0
     shape, itemsize, weight_itemsize = sizes.shape, sizes.matmul_itemsize, sizes.weight_itemsize
     working_memory = formulas.forward_bytes(shape, sizes.layer_tokens, itemsize, weight_itemsize)
     hidden_bytes = formulas.weight_bytes((sizes.layer_tokens + sizes.head_tokens) * shape.width, weight_itemsize)
@@ -232,42 +233,47 @@ def update_snapshots(sizes: RunSizes) -> list[BytesByPart]:
 def _microbatch_snapshots(sizes: RunSizes, *, is_first: bool) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
-    Checkpointed layers keep only their input, and are computed again in the backward pass. All sums are bytes.
+    Checkpointed layers keep only their input, and are computed again in the backward pass. All amounts are bytes.
 
     is_first: Whether it is the first micro-batch of its update; if not, the gradients of the earlier ones are alive.
     """
     shape, checkpointing = sizes.shape, sizes.config.gradient_checkpointing
-    one_layer = layer_activation_bytes(sizes)
-    layer_input = sizes.layer_tokens * sizes.weight_itemsize * shape.width
-    before_head = shape.layers * (layer_input if checkpointing else one_layer) + mask_bytes(sizes)
-    in_graph = before_head + head_activation_bytes(sizes)
+    layer_bytes = layer_activation_bytes(sizes)
+    layer_input_bytes = sizes.layer_tokens * sizes.weight_itemsize * shape.width
+    bytes_before_head = shape.layers * (layer_input_bytes if checkpointing else layer_bytes) + mask_bytes(sizes)
+    graph_bytes = bytes_before_head + head_activation_bytes(sizes)
     # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
-    one_layer_backward = one_layer + 2 * sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
-    last_layer_backward = before_head + one_layer_backward - (0 if checkpointing else one_layer)
+    layer_backward_bytes = layer_bytes + 2 * sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
+    last_layer_backward_bytes = bytes_before_head + layer_backward_bytes - (0 if checkpointing else layer_bytes)
     layer_copies, head_copy = layer_copy_bytes(sizes), head_copy_bytes(sizes)
-    kept_copies = 0 if checkpointing else layer_copies
+    kept_layer_copies = 0 if checkpointing else layer_copies
     chunk, itemsize = sizes.chunk_tokens, sizes.matmul_itemsize
-    head_forward = formulas.head_logprobs_bytes(shape, sizes.head_tokens, chunk, itemsize)
-    head_backward = formulas.head_update_bytes(shape, sizes.head_tokens, chunk, sizes.weight_itemsize)
+    head_forward_bytes = formulas.head_logprobs_bytes(shape, sizes.head_tokens, chunk, itemsize)
+    head_backward_bytes = formulas.head_update_bytes(shape, sizes.head_tokens, chunk, sizes.weight_itemsize)
     embedding = formulas.weight_bytes(shape.vocabulary * shape.width, sizes.weight_itemsize)
     # The gradient of a tied output embedding is kept until that of the input embedding is added to it.
     head_gradient = embedding if shape.has_tied_head else 0
     gradients = gradient_bytes(sizes)
-    gradients_before = 0 if is_first else gradients
+    earlier_gradients = 0 if is_first else gradients
     layer_gradients = gradients - embedding if is_first else gradients
     head_gradients_at_end = head_gradient if is_first else head_gradient + _new_embedding_gradients(sizes) * embedding
     return [
         # the end of the forward pass
-        _snapshot(gradients_before, activations=in_graph, copies=layer_copies + head_copy, head=head_forward),
+        _snapshot(earlier_gradients, activations=graph_bytes, copies=layer_copies + head_copy, head=head_forward_bytes),
         # the backward pass: in the head, in the last layer, in the first layer, and in the input embedding
-        _snapshot(gradients_before, activations=in_graph, copies=kept_copies + head_copy, head=head_backward),
-        _snapshot(gradients_before, activations=last_layer_backward, copies=kept_copies, head=head_gradient),
-        _snapshot(layer_gradients, activations=one_layer_backward, copies=0, head=head_gradient),
+        _snapshot(
+            earlier_gradients, activations=graph_bytes, copies=kept_layer_copies + head_copy, head=head_backward_bytes
+        ),
+        _snapshot(
+            earlier_gradients, activations=last_layer_backward_bytes, copies=kept_layer_copies, head=head_gradient
+        ),
+        _snapshot(layer_gradients, activations=layer_backward_bytes, copies=0, head=head_gradient),
         _snapshot(gradients, activations=0, copies=0, head=head_gradients_at_end),
     ]
 
 
 def _snapshot(gradients: int, *, activations: int, copies: int, head: int) -> BytesByPart:
+    """Return a snapshot from the bytes of its parts; `copies` are the half-precision copies that autocast makes."""
     return {"gradients": gradients, "activations": activations, "autocast cache": copies, "head": head}
 
 
@@ -277,7 +283,7 @@ def layer_activation_bytes(sizes: RunSizes) -> int:
     autocast_copies = 3 if sizes.precision.autocast else 0
     token_bytes = formulas.layer_token_bytes(shape, itemsize, sizes.weight_itemsize, copies=autocast_copies)
     completion_keys = sizes.microbatch_size * sizes.row_length * _key_copies(sizes, sizes.row_length - 1)
-    prompt_keys = sizes.num_prompts * sizes.prompt_length * _key_copies(sizes, sizes.prompt_length)
+    prompt_keys = sizes.prompts_per_microbatch * sizes.prompt_length * _key_copies(sizes, sizes.prompt_length)
     keys_and_values = formulas.cache_bytes(shape, completion_keys + prompt_keys, itemsize) // shape.layers
     return sizes.layer_tokens * token_bytes + keys_and_values + _padding_bytes(sizes)
 

@@ -121,29 +121,28 @@ def check_cispo(settings: LossSettings) -> None:
         raise InputError("epsilon_high", None, f"{expected} ({in_trl})")
 
 
-LEVEL_SETTING = "importance_sampling_level"
-# A loss with the clipped surrogate; `divided_by` is the only difference between such losses.
-clipped_loss = partial(
+# Makes a loss with the clipped surrogate; `divided_by` is the only difference between such losses.
+make_clipped_loss = partial(
     Loss,
     surrogate=lambda batch, settings: clipped_surrogate(
         batch.ratio, batch.advantages, settings.epsilon, settings.epsilon_high, settings.delta
     ),
-    reads=("epsilon", "epsilon_high", "delta", LEVEL_SETTING),
+    reads=("epsilon", "epsilon_high", "delta", "importance_sampling_level"),
     clip_metrics=ppo_clip_metrics,
     check=lambda settings: check_clip_range(settings.epsilon, settings.epsilon_high, settings.delta),
 )
 # The surrogate of an entry calls its formula in surrogates.py with the tensors and the settings that the formula reads.
 LOSSES = {
-    "grpo": clipped_loss(divided_by="completion_tokens"),
-    "bnpo": clipped_loss(divided_by="microbatch_tokens"),
-    "dr_grpo": clipped_loss(divided_by="max_completion_length"),
-    "dapo": clipped_loss(divided_by="update_tokens"),
+    "grpo": make_clipped_loss(divided_by="completion_tokens"),
+    "bnpo": make_clipped_loss(divided_by="microbatch_tokens"),
+    "dr_grpo": make_clipped_loss(divided_by="max_completion_length"),
+    "dapo": make_clipped_loss(divided_by="update_tokens"),
     "cispo": Loss(
         surrogate=lambda batch, settings: cispo_surrogate(
             batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high
         ),
         divided_by="update_tokens",
-        reads=("epsilon_high", LEVEL_SETTING),
+        reads=("epsilon_high", "importance_sampling_level"),
         clip_metrics=lambda batch, settings: {
             "cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)
         },
@@ -157,9 +156,9 @@ LOSSES = {
             tau_neg=settings.sapo_temperature_neg,
         ),
         divided_by="completion_tokens",
-        reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL_SETTING),
+        reads=("sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level"),
     ),
-    "luspo": clipped_loss(divided_by="completions"),
+    "luspo": make_clipped_loss(divided_by="completions"),
     "vespo": Loss(
         surrogate=lambda batch, settings: vespo_surrogate(
             batch.logp,

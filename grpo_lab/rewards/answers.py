@@ -135,8 +135,8 @@ def last_number(text: str) -> str:
     preceding = text[: last.start()].rstrip()[-1:]
     is_operation = preceding.isdigit() or preceding in tuple(")]}%")
     number = re.sub("^[+-]", "", last["number"]) if is_operation else last["number"]
-    if last["part"] and not parse_quantity(number):  # 2 3/2 is not a mixed number: then the number is 3/2
-        return text[last.start("part") : last.end("number")]
+    if last["mixed_numerator"] and not parse_quantity(number):  # 2 3/2 is not a mixed number: then the number is 3/2
+        return text[last.start("mixed_numerator") : last.end("number")]
     return number
 
 

@@ -32,8 +32,8 @@ CURRENCY = "(?P<currency>[$¥€£₩₹₽₺₫฿₴₱]) ?(?P<inner_sign>[+-
 _DIGITS_WITH_COMMAS = "(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)"
 # 1/2, 1/-2, 1:2, and with a whole number 3 1/2 and 3又1/2.
 _FRACTION = (
-    rf"(?:(?P<whole>[0-9]++)(?: ?又 ?| )(?P<part>[0-9]++)|(?P<top>[+-]?{_DIGITS_WITH_COMMAS}))"
-    " ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
+    rf"(?:(?P<whole>[0-9]++)(?: ?又 ?| )(?P<mixed_numerator>[0-9]++)|(?P<numerator>[+-]?{_DIGITS_WITH_COMMAS}))"
+    " ?[/:] ?(?P<denominator>[+-]?0*[1-9][0-9]*)"
 )
 # Digits that repeat without end: 0.1(6), 0.1\overline{6}.
 _REPEATING_DECIMAL = r"(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
@@ -101,8 +101,8 @@ def _absolute_value(match: re.Match) -> Fraction | None:
         return Fraction(match["start"].rstrip(".") or 0) + period
     if chinese := match["chinese"]:
         return parse_chinese_number(chinese)
-    top = match["part"] or match["top"].replace(",", "")
-    whole, fraction = int(match["whole"] or 0), Fraction(int(top), int(match["bottom"]))
+    numerator = match["mixed_numerator"] or match["numerator"].replace(",", "")
+    whole, fraction = int(match["whole"] or 0), Fraction(int(numerator), int(match["denominator"]))
     is_improper = whole > 0 and not 0 <= fraction < 1
     return None if is_improper else whole + fraction
 

@@ -220,7 +220,8 @@ def check_prompts(
                     check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
-                raise InputTypeError(row, error.value, problem=error.details.removeprefix(" ")) from error
+                problem = error.message_after_argument.removeprefix(" ")
+                raise InputTypeError(row, error.value, problem=problem) from error
         start += len(batch)
 
 

@@ -187,9 +187,9 @@ def _decode(model, request: SamplingRequest, decoder_class: type[Decoder]) -> Sa
     all_but_last = EncodedPrompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     with decoder_class.for_request(model, request) as decoder:
-        decoder.begin(request, prompt_cache)
-        steps = decoder.run(request.sampling_params.max_completion_length)
-        samples = decoder.read_samples(request.prompts.ids.shape[1], steps)
+        decoder.load_request(request, prompt_cache)
+        num_token_steps = decoder.draw_completions(request.sampling_params.max_completion_length)
+        samples = decoder.read_samples(request.prompts.ids.shape[1], num_token_steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed
     return samples
 
@@ -207,13 +207,13 @@ def _decode_in_parts(model, request: SamplingRequest, decoder_class: type[Decode
         set_random_state(model.device, start_state)
         samples.append(_decode(model, part_request, decoder_class))
         end_states.append(random_state(model.device))
-    steps = [part.steps for part in samples]
-    set_random_state(model.device, end_states[steps.index(max(steps))])
+    token_steps = [part.num_token_steps for part in samples]
+    set_random_state(model.device, end_states[token_steps.index(max(token_steps))])
     return Samples(
         _padded_rows([part.sequences for part in samples], request.pad_token_id),
         _padded_rows([part.logp for part in samples], 0),
         _padded_rows([part.entropy for part in samples], 0),
-        max(steps),
+        max(token_steps),
     )
 
 
@@ -244,7 +244,7 @@ def sample_by_generate(model, request: SamplingRequest) -> Samples:
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     logp, entropy = recorder.finish(sequences[:, -1])
-    return Samples(sequences, logp, entropy, steps=logp.shape[1])
+    return Samples(sequences, logp, entropy, num_token_steps=logp.shape[1])
 
 
 class _StopWhenDone(StoppingCriteria):

@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int | None:
         try:
             plan = make_plan(options)
         except InputError as error:
-            if options.is_dry_run and error.combined:
+            if options.is_dry_run and error.combined_errors:
                 return checks.report_invalid_options(error)
             raise
         if options.is_dry_run:

@@ -38,7 +38,7 @@ CHANGEABLE_OPTIONS = tuple(
     name for name in MAY_CHANGE_ON_RESUME if name not in ("output_dir", "resume_from_checkpoint")
 )
 # The defaults of the settings depend on the model and the task. A dry run names a folder, which it does not make.
-DEFAULTS = default_values(COMMAND_OPTIONS) | {"output_dir": "outputs/run"}
+COMMAND_OPTION_DEFAULTS = default_values(COMMAND_OPTIONS) | {"output_dir": "outputs/run"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RunOptions:
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """The value of each option by name, except for settings that nobody chose."""
-        return ChainMap(self.typed, self.stored, DEFAULTS)
+        return ChainMap(self.typed, self.stored, COMMAND_OPTION_DEFAULTS)
 
     @property
     def model(self) -> str:

@@ -125,16 +125,16 @@ def turn_advantages_per_token(
         The advantage of each token; zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
-    entry = ADVANTAGES[config.advantage]
+    estimator = ADVANTAGES[config.advantage]
     has_reward = ~(turn_rewards.isnan() & turn_mask).any(-1)
     group_shape = (-1, config.num_generations)
     batch = RewardBatch(
         turn_rewards.unflatten(0, group_shape),
         has_reward.unflatten(0, group_shape),
         turn_mask.unflatten(0, group_shape),
-        state_ids(rollout).unflatten(0, group_shape) if entry.reads_states else None,
+        turn_state_ids(rollout).unflatten(0, group_shape) if estimator.reads_states else None,
     )
-    advantages = rearrange(entry.compute(batch, config), "P G K -> (P G) K")
+    advantages = rearrange(estimator.compute(batch, config), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn_of_token.clamp(min=0)), 0)
 
 
@@ -156,7 +156,7 @@ def rewards_of_turns(
     return turn_rewards, turn_mask
 
 
-def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
+def turn_state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     """Return an index for the state in which each turn begins, the same for equal states.
 
     An entry after the last turn of an episode is not the state of a turn, whatever its value: -1, or the index of a

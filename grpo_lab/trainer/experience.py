@@ -106,7 +106,7 @@ def logprobs_without_gradient(
     differ in their last bits with and without entropy, and these have to equal those of the update, for a ratio of 1.
     """
     needed_rows = experience.loss_mask.any(-1) if needed_rows is None else needed_rows
-    order = cheapest_order(model, experience.rollout, needed_rows)
+    order = order_for_microbatches(model, experience.rollout, needed_rows)
     parts = [
         completion_logprobs(model, experience[rows], config, needed_rows[rows])[0]
         for rows in order.split(config.microbatch_size)
@@ -114,7 +114,7 @@ def logprobs_without_gradient(
     return torch.cat(parts)[order.argsort()]
 
 
-def cheapest_order(model, rollout: Rollout, needed_rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+def order_for_microbatches(model, rollout: Rollout, needed_rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Return an order of the rows in which the micro-batches compute few tokens.
 
     The rows of a prompt are adjacent: their shared prompt is computed once, and a micro-batch of whole groups holds no

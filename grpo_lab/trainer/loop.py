@@ -21,7 +21,12 @@ from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
-from grpo_lab.trainer.experience import Experience, cheapest_order, completion_logprobs, logprobs_without_gradient
+from grpo_lab.trainer.experience import (
+    Experience,
+    completion_logprobs,
+    logprobs_without_gradient,
+    order_for_microbatches,
+)
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, merge_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
@@ -162,7 +167,7 @@ def accumulate_gradient(
         # has put in: they count as 1 in the metric "ratio", and in the clip ratios as not clipped, as in TRL.
         experience = replace(experience, old_logp=torch.where(gradient_rows[:, None], experience.old_logp, 0))
     if not LOSSES[config.loss_type].depends_on_microbatches:
-        order = cheapest_order(model, experience.rollout, gradient_rows)
+        order = order_for_microbatches(model, experience.rollout, gradient_rows)
         experience, gradient_rows = experience[order], gradient_rows[order]
     size = config.microbatch_size
     for microbatch, microbatch_gradient_rows in zip(experience.split(size), gradient_rows.split(size), strict=True):

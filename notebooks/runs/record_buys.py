@@ -26,7 +26,7 @@ from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.config.settings import learning_rate
+from grpo_lab.config.settings import scheduled_learning_rate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number, last_number_reward
 from grpo_lab.rollout import (
@@ -217,7 +217,8 @@ def supervise(run: Run, right: Experience, update_numbers: range, updates: int) 
         batch = replace(batch, advantages=torch.ones(len(batch)))  # with advantages of 1, Eq. (5.14) is the SFT loss
         loss = accumulate_gradient(model, run.optimizer, batch, config)["loss"]
         run.optimizer.step(
-            learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"), loss
+            scheduled_learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"),
+            loss,
         )
 
 

@@ -114,8 +114,8 @@ def test_a_trend_compares_the_first_quarter_with_the_last():
     differences = [2.0, -3.0, 0.0, 0.0, 0.0, 5.0, 2.0]
     mean = sum(differences) / 7
     std = math.sqrt(sum((difference - mean) ** 2 for difference in differences) / 7)
-    assert values.error == pytest.approx(std / math.sqrt(2))
-    assert values.rises == (3 * values.error < 4.0)
+    assert values.standard_error == pytest.approx(std / math.sqrt(2))
+    assert values.rises == (3 * values.standard_error < 4.0)
     assert str(values) == "kl goes from 2 in the first quarter to 6 in the last"
 
 

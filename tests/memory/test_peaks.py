@@ -115,8 +115,8 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
             sampling = SamplingParams(8, 512)
             decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
             prompts = EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)))
-            decoder.begin(SamplingRequest(prompts, sampling, (151643, 151645), 151643), None)
-            decoder.step()
+            decoder.load_request(SamplingRequest(prompts, sampling, (151643, 151645), 151643), None)
+            decoder.draw_next_tokens()
     rollout = plan_step("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
     assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(live_storages.peak, rel=0.1)

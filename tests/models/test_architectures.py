@@ -92,9 +92,9 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
         decoder = GraphDecoder(model, DecoderSpec(2, 64, sampling_params, (3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
         request = SamplingRequest(EncodedPrompts(ids, ids > 0), sampling_params, (3, 4), 3)
-        decoder.begin(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
+        decoder.load_request(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:
-            decoder.step()
+            decoder.draw_next_tokens()
     assert tape.read_tensors
 
 

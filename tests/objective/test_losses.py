@@ -72,7 +72,7 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     source = (ROOT / "grpo_lab" / "objective" / "losses.py").read_text(encoding="utf-8")
     for anchor, piece in (
         ("\n\n\nclass LossBatch(", setting),
-        ("\n\n\nLEVEL_SETTING =", "\n\n" + function),
+        ("\n\n\n# Makes a loss with the clipped surrogate", "\n\n" + function),
     ):
         assert source.count(anchor) == 1
         source = source.replace(anchor, f"\n{piece}{anchor}")

@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.settings import SCHEDULES, learning_rate
+from grpo_lab.config.settings import SCHEDULES, scheduled_learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import require_engine
 from tests.support.small_policy import make_config, make_policy
@@ -71,7 +71,7 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
         for step in range(max_steps):
             rising = step < warmup_steps and kind != "constant"
             expected = rise[(step + 1) * updates] if rising else theirs[step * updates]
-            got = learning_rate(step, 0.3, warmup_steps, max_steps, kind)
+            got = scheduled_learning_rate(step, 0.3, warmup_steps, max_steps, kind)
             assert got == pytest.approx(expected, rel=1e-12), (warmup_steps, max_steps, updates, step)
 
 

@@ -217,7 +217,7 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
 def test_a_model_whose_step_depends_on_the_length_is_sampled_by_generate(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
     assert has_fast_path(make_policy()[0])
-    monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
+    monkeypatch.setattr(CpuDecoder, "draw_completions", None)  # fails if it is called
     for settings in (WINDOWS, adapting):
         policy = make_policy(**settings)
         assert not has_fast_path(policy[0]) and sample(*policy).mask.any()

@@ -27,8 +27,8 @@ from grpo_lab.trainer.collecting import (
     compute_advantages,
     make_experience,
     rewards_of_turns,
-    state_ids,
     turn_advantages_per_token,
+    turn_state_ids,
 )
 from grpo_lab.trainer.metrics import Clock
 from tests.support.agreement import draw
@@ -343,7 +343,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
     assert turn_mask.tolist() == [[True, True, True], [True, False, False]]
     torch.testing.assert_close(turn_rewards, torch.tensor([[3.2, 42.0, 5.0], [1.2, 0.0, 0.0]]))
-    assert state_ids(rollout).tolist() == [[0, 1, 2], [0, -1, -1]]
+    assert turn_state_ids(rollout).tolist() == [[0, 1, 2], [0, -1, -1]]
 
     # The rewards to go are 50.2, 47 and 5 in the first episode, and 1.2 in the second. The rewards of the episodes
     # differ from their mean by 24.5. So do those of the two first turns, which begin in the same state. The other two
@@ -366,7 +366,7 @@ def test_recording_rewards_after_every_turn_changes_no_episode_and_they_add_up()
     turn_rewards, turn_mask = rewards_of_turns(rollout, per_turn.rewards)
     torch.testing.assert_close(turn_rewards.sum(-1), per_turn.rewards)
     assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
-    inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
+    inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, turn_state_ids(rollout))]
     expected = gigpo_advantages(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
         tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]

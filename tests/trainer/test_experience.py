@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, loop
-from grpo_lab.trainer.experience import cheapest_order, completion_logprobs, logprobs_without_gradient
+from grpo_lab.trainer.experience import completion_logprobs, logprobs_without_gradient, order_for_microbatches
 from tests.support.small_policy import make_config, make_exact, make_policy, ragged_experience
 
 
@@ -39,7 +39,7 @@ def test_the_order_of_rows_saves_passes_and_changes_no_gradient(loss_type, inact
     experience, config = ragged_experience(ALTERNATING, inactive=inactive), make_config(loss_type=loss_type, **settings)
     sorted_gradient, metrics = gradient(experience, config)
     sorted_shapes, logprob_call_shapes[:] = list(logprob_call_shapes), []
-    monkeypatch.setattr(loop, "cheapest_order", lambda model, rollout, rows: torch.arange(len(rows)))
+    monkeypatch.setattr(loop, "order_for_microbatches", lambda model, rollout, rows: torch.arange(len(rows)))
     unsorted_gradient, unsorted_metrics = gradient(experience, config)
     torch.testing.assert_close(sorted_gradient, unsorted_gradient, rtol=0, atol=1e-10)
     assert metrics == pytest.approx(unsorted_metrics, abs=1e-6)
@@ -72,7 +72,8 @@ def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient
     """The plan of the memory relies on this."""
     experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
     config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_policy()[0]
-    order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(every_row=config.needs_every_row))
+    gradient_rows = experience.rows_with_gradient(every_row=config.needs_every_row)
+    order = order_for_microbatches(model, experience.rollout, gradient_rows)
     for part in order.split(4):
         assert len(experience.rollout.prompt_of_row[part].unique()) == 1
 
@@ -83,7 +84,7 @@ def test_chunked_old_logprobs_equal_those_of_the_update_to_the_bit(entropy_coef,
     monkeypatch.setattr(model_logprobs, "MAX_LOGITS_AT_ONCE", 1)
     experience, model = ragged_experience(ALTERNATING), make_policy()[0]
     config = make_config(entropy_coef=entropy_coef, per_device_train_batch_size=len(ALTERNATING))
-    order = cheapest_order(model, experience.rollout, experience.loss_mask.any(-1))
+    order = order_for_microbatches(model, experience.rollout, experience.loss_mask.any(-1))
     expected = completion_logprobs(model, experience[order], config)[0][order.argsort()]
     assert torch.equal(logprobs_without_gradient(model, experience, config), expected)
     without_entropy = logprobs_without_gradient(model, experience, make_config())

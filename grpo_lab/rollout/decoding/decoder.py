@@ -2,14 +2,14 @@
 
 `Decoder` is the loop of every sampler but the one that calls `generate` of transformers: read the last token of each
 row, draw the next token, record its log-probability. No row leaves before all rows have ended, and attention reads all
-columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats the
-step as a CUDA graph.
+columns of the cache; a mask hides the columns that are not written yet. `GraphDecoder` (graph_decoder.py) repeats this
+token step as a CUDA graph.
 
-`CpuDecoder` draws from the same distributions. On a CPU, a step takes less time if it reads fewer tokens. So rows that
-have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention reads only
-the columns that are written. A step draws one random number per row, not one per token of the vocabulary. With a large
-model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in the cache. How a step is
-computed follows from shapes alone, so a resumed run computes the same.
+`CpuDecoder` draws from the same distributions. On a CPU, a token step takes less time if it reads fewer tokens. So
+rows that have drawn the same tokens so far share one prefix until they part, and rows that have ended leave. Attention
+reads only the columns that are written. A step draws one random number per row, not one per token of the vocabulary.
+With a large model, the vocabulary is multiplied and searched in blocks, and prefixes keep their place in the cache. How
+a step is computed follows from shapes alone, so a resumed run computes the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -105,7 +105,7 @@ class Decoder:
     The model reads the last tokens of M prefixes at a time. A prefix is a prompt and the tokens drawn after it so far.
     Here each row has a prefix of its own; in a subclass, rows that have drawn the same tokens may share one.
 
-    A step changes only the contents of tensors: of the record, the cache, `active_rows` and `prefixes`. Only
+    A token step changes only the contents of tensors: of the record, the cache, `active_rows` and `prefixes`. Only
     `CpuDecoder` replaces `active_rows` and `prefixes`, between two steps.
 
     Args:
@@ -127,7 +127,7 @@ class Decoder:
         eos_token_ids = () if spec.has_environment else spec.eos_token_ids
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
-        # The request, set by `begin`:
+        # The request, set by `load_request`:
         self.episode_tokens: EpisodeTokens | None = None
         self.first_row = zeros(1) if spec.is_part else None  # index of the first row in the rollout, for a part of it
 
@@ -186,8 +186,8 @@ class Decoder:
         """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
-    def begin(self, request: SamplingRequest, prompt_cache: PromptCache | None) -> None:
-        """Write the prompts of a request into the memory of the decoder; call `run` afterwards.
+    def load_request(self, request: SamplingRequest, prompt_cache: PromptCache | None) -> None:
+        """Write the prompts of a request into the memory of the decoder; `draw_completions` comes next.
 
         Args:
             request: A request with the spec of this decoder.
@@ -219,23 +219,23 @@ class Decoder:
         for name, weight in self.autocast_weights.items():
             weight.copy_(self.model.get_parameter(name))
 
-    def run(self, max_steps: int) -> int:
-        """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken."""
-        for steps in range(1, max_steps + 1):
-            self.step()
+    def draw_completions(self, max_new_tokens: int) -> int:
+        """Draw until all rows have ended, at most `max_new_tokens` tokens of each; return the number of token steps."""
+        for num_token_steps in range(1, max_new_tokens + 1):
+            self.draw_next_tokens()
             self.update_episodes()
             if self.active_rows.done.all():
-                return steps
-        return max_steps
+                return num_token_steps
+        return max_new_tokens
 
     @torch.no_grad()
-    def step(self) -> None:
+    def draw_next_tokens(self) -> None:
         """Read the last token of every prefix; draw and record the next token of every active row."""
         rows, prefixes = self.active_rows, self.prefixes
         prefixes.readable_columns.index_fill_(1, self.write_column, True)
         log_pi = self._logits().log_softmax(-1)
         pi = log_pi.exp()  # computed once, for the draw and for the entropy
-        next_token = self.draw(log_pi, pi)
+        next_token = self.draw_from(log_pi, pi)
         if rows.forced_token is not None:
             next_token = torch.where(rows.forced_token == NOT_FORCED, next_token, rows.forced_token)
         self.write_column.add_(1)
@@ -266,29 +266,29 @@ class Decoder:
             rows.forced_token.copy_(forced_token)
             rows.done.copy_(done)
 
-    def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+    def draw_from(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row of a whole rollout from the distribution after its prefix."""
         if pi.isnan().any():
             raise RunError(NONFINITE_LOGITS_MESSAGE)
         return pi.multinomial(1)[:, 0]
 
-    def read_samples(self, prompt_length: int, steps: int) -> Samples:
-        """Return what `run` has drawn, up to the last token of any row; these are views of the decoder's tensors.
+    def read_samples(self, prompt_length: int, num_token_steps: int) -> Samples:
+        """Return the drawn completions, up to the last token of any row; these are views of the decoder's tensors.
 
         Args:
             prompt_length: L, number of columns of the prompts.
-            steps: Number of token steps, as `run` returned it.
+            num_token_steps: Number of token steps, as `draw_completions` returned it.
 
         Raises:
             RunError: if the log-probability of a token of the policy is not finite.
         """
         if self.episode_tokens is None:
-            completions = self.sequences[:, prompt_length : prompt_length + steps]
+            completions = self.sequences[:, prompt_length : prompt_length + num_token_steps]
             is_token = completion_mask(completions, list(self.spec.eos_token_ids))
             end_column = prompt_length + int(is_token.any(0).sum())
             checked_logp = self.logp[:, prompt_length:end_column]
         else:
-            end_column = prompt_length + steps
+            end_column = prompt_length + num_token_steps
             policy_mask = self.episode_tokens.tensors(0, self.logp.device).policy_mask
             # The policy may give a token of the environment any probability, even zero.
             checked_logp = self.logp[:, prompt_length:end_column][policy_mask]
@@ -298,7 +298,7 @@ class Decoder:
             self.sequences[:, :end_column],
             self.logp[:, prompt_length:end_column],
             self.entropy[:, prompt_length:end_column],
-            steps,
+            num_token_steps,
         )
 
     def _logits(self) -> Float[Tensor, "M V"]:
@@ -346,21 +346,21 @@ class CpuDecoder(Decoder):
         hidden = self.model.base_model(self.prefixes.last_token, **keywords).last_hidden_state
         return head_logits(hidden[:, -1], head.weight)
 
-    def run(self, max_steps: int) -> int:
-        """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken.
+    def draw_completions(self, max_new_tokens: int) -> int:
+        """Draw until all rows have ended, at most `max_new_tokens` tokens of each; return the number of token steps.
 
         Between two steps, `regroup_rows` replaces the active rows and their prefixes. A step reads only columns that
         are written.
         """
-        for steps in range(1, max_steps + 1):
-            if steps > 1:
+        for num_token_steps in range(1, max_new_tokens + 1):
+            if num_token_steps > 1:
                 self.regroup_rows()
             self.cache.num_read_columns = int(self.write_column) + 1  # columns written so far, and that of this step
-            self.step()
+            self.draw_next_tokens()
             self.update_episodes()
             if self.active_rows.done.all():
-                return steps
-        return max_steps
+                return num_token_steps
+        return max_new_tokens
 
     def regroup_rows(self) -> None:
         """Remove the rows that have ended, and give rows that drew different tokens different prefixes."""
@@ -368,13 +368,13 @@ class CpuDecoder(Decoder):
         is_active = ~rows.done
         row_index = rows.row_index[is_active]
         vocab_size = self.model.config.vocab_size
-        # An index of a prefix and the token after it, as one number.
-        prefix_and_token = rows.prefix_of_row[is_active] * vocab_size + self.sequences[row_index, self.write_column]
-        new_prefixes, prefix_of_row = prefix_and_token.unique(return_inverse=True)
+        # A pair is a prefix and the token after it; its code is one number.
+        pair_codes = rows.prefix_of_row[is_active] * vocab_size + self.sequences[row_index, self.write_column]
+        pair_codes, prefix_of_row = pair_codes.unique(return_inverse=True)
         if isinstance(self.cache, PreallocatedCache):
-            order = order_keeping_parents(new_prefixes // vocab_size)
-            new_prefixes, prefix_of_row = new_prefixes[order], order.argsort()[prefix_of_row]
-        parent = new_prefixes // vocab_size
+            order = order_keeping_parents(pair_codes // vocab_size)
+            pair_codes, prefix_of_row = pair_codes[order], order.argsort()[prefix_of_row]
+        parent = pair_codes // vocab_size
         position, readable_columns = prefixes.position, prefixes.readable_columns
         if not torch.equal(parent, torch.arange(len(position), device=parent.device)):
             position, readable_columns = position[parent], readable_columns[parent]
@@ -387,12 +387,12 @@ class CpuDecoder(Decoder):
         )
         self.prefixes = Prefixes(
             representative_row=torch.empty_like(parent).scatter(0, prefix_of_row, row_index),
-            last_token=new_prefixes[:, None] % vocab_size,
+            last_token=pair_codes[:, None] % vocab_size,
             position=position,
             readable_columns=readable_columns,
         )
 
-    def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+    def draw_from(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row with one random number per row.
 
         A random number is drawn for rows that have left as well, so that the draws of the other rows do not change.

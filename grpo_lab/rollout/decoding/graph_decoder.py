@@ -41,7 +41,7 @@ class GraphDecoder(Decoder):
 
     def __init__(self, model, spec: DecoderSpec):
         super().__init__(model, spec)
-        self.replay = _capture(self.step, self.model.device)
+        self.replay = _capture(self.draw_next_tokens, self.model.device)
 
     @classmethod
     def columns_for(cls, prompt_length: int, completion_length: int) -> int:
@@ -69,25 +69,27 @@ class GraphDecoder(Decoder):
         if _decoder_slots:
             _decoder_slots[-1].end_rollout()
 
-    def run(self, max_steps: int) -> int:
+    def draw_completions(self, max_new_tokens: int) -> int:
         check_every = 1 if self.spec.has_environment else STEPS_PER_CHECK
-        for steps in range(1, max_steps + 1):
+        for num_token_steps in range(1, max_new_tokens + 1):
             self.replay()
             self.update_episodes()
-            if steps % check_every == 0 and self.active_rows.done.all():
-                return steps
-        return max_steps
+            if num_token_steps % check_every == 0 and self.active_rows.done.all():
+                return num_token_steps
+        return max_new_tokens
 
-    def draw(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
+    def draw_from(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         noise = log_pi.new_empty(self.spec.num_random_rows, log_pi.shape[1]).exponential_()
         if self.first_row is not None:
             noise = noise.index_select(0, self.active_rows.row_index + self.first_row)
         return exponential_race(log_pi, noise)
 
-    def read_samples(self, prompt_length: int, steps: int) -> Samples:
-        """Return copies of what `run` has drawn, since the next request overwrites the decoder's tensors."""
-        samples = super().read_samples(prompt_length, steps)
-        return Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
+    def read_samples(self, prompt_length: int, num_token_steps: int) -> Samples:
+        """Return copies of the drawn completions, since the next request overwrites the decoder's tensors."""
+        samples = super().read_samples(prompt_length, num_token_steps)
+        return Samples(
+            samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.num_token_steps
+        )
 
     @property
     def nbytes(self) -> int:

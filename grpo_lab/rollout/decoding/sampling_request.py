@@ -73,7 +73,7 @@ class Samples(NamedTuple):
     sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
     logp: Float[Tensor, "B T"]  # undefined after the end
     entropy: Float[Tensor, "B T"]  # undefined after the end
-    steps: int  # number of token steps
+    num_token_steps: int  # number of token steps that the sampler took
 
 
 def apply_sampling_params(

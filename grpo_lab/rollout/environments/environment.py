@@ -124,7 +124,7 @@ def sample_rollout(
 
 
 @torch.no_grad()
-def sample_encoded_episodes(
+def sample_episodes_from_ids(
     model,
     tokenizer,
     encoded: EncodedPrompts,

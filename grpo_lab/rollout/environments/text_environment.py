@@ -8,7 +8,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.sampling_request import Turn
-from grpo_lab.rollout.environments.environment import Environment, encode_reply, sample_encoded_episodes
+from grpo_lab.rollout.environments.environment import Environment, encode_reply, sample_episodes_from_ids
 from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
@@ -48,7 +48,7 @@ class TextEnvironment(Environment):
             replies = _checked_replies(self.respond, texts)
             return [None if text is None else encode_reply(tokenizer, text) for text in replies]
 
-        return sample_encoded_episodes(
+        return sample_episodes_from_ids(
             model, tokenizer, encoded, sampling_params, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
         )
 

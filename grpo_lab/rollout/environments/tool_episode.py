@@ -1,7 +1,7 @@
 """One episode with tools, and the thread of its calls: the calls in each turn, their results, rewards and states.
 
 All code of an environment object, from its constructor to `get_reward`, runs in one thread and one event loop
-(`WorkerThread`). Connections to databases and sessions on a network need this. A call that hangs is given up together
+(`EpisodeThread`). Connections to databases and sessions on a network need this. A call that hangs is given up together
 with its thread.
 """
 
@@ -37,7 +37,7 @@ class StartedCall(NamedTuple):
     """A call of a tool that has been started, and may have finished."""
 
     name: str  # name of the tool
-    outcome: Future | str | BaseException  # pending result, result or error
+    future_or_result: Future | str | BaseException  # pending result, result or error
 
 
 class TurnMessages(NamedTuple):
@@ -64,7 +64,7 @@ class ToolEpisode:
 
     def __init__(
         self,
-        thread: "WorkerThread",
+        thread: "EpisodeThread",
         call_format: ToolCallFormat,
         prompt_ids: list[int],
         tools: list[Callable],
@@ -102,8 +102,10 @@ class ToolEpisode:
     def finish_calls(self, started_calls: list[StartedCall]) -> list[int] | None:
         """Wait for the results of a turn's calls; return the ids to append, or None if the turn had no call."""
         results = []
-        for name, outcome in started_calls:
-            result = self._result_or_error(outcome) if isinstance(outcome, Future) else outcome
+        for name, future_or_result in started_calls:
+            result = future_or_result
+            if isinstance(result, Future):
+                result = self._result_or_error(result)
             if isinstance(result, BaseException):
                 self.num_failures += 1
                 result = _shortened(str({"error": str(result)}))
@@ -209,7 +211,7 @@ class ToolEpisode:
         self.states.append(state)
 
 
-def call_environment(thread: "WorkerThread", method: str, **keywords) -> Any:
+def call_environment(thread: "EpisodeThread", method: str, **keywords) -> Any:
     """Call a method of an environment object that only the trainer may call; raise RunError if the method raises."""
     try:
         return thread.run(getattr(thread.environment_object, method), keywords)
@@ -242,7 +244,7 @@ class RunningCall(NamedTuple):
     limit: float | None  # limit of the call in seconds; None sets no limit
 
 
-class WorkerThread:
+class EpisodeThread:
     """A thread that runs the calls of one episode, one after the other, and may hold its environment object."""
 
     def __init__(self):

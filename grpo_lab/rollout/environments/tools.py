@@ -28,9 +28,9 @@ import torch
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.config.settings import TOOL_TIMEOUT, SamplingParams
 from grpo_lab.rollout.decoding.sampling_request import Turn
-from grpo_lab.rollout.environments.environment import Environment, sample_encoded_episodes
+from grpo_lab.rollout.environments.environment import Environment, sample_episodes_from_ids
 from grpo_lab.rollout.environments.tool_call_format import ToolCallFormat
-from grpo_lab.rollout.environments.tool_episode import ToolEpisode, WorkerThread, call_environment, tool_methods
+from grpo_lab.rollout.environments.tool_episode import EpisodeThread, ToolEpisode, call_environment, tool_methods
 from grpo_lab.rollout.prompts import check_prompts, encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_sandbox
@@ -66,7 +66,7 @@ class ToolEnvironment(Environment):
         for tool in self.tools:
             check_sandbox("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
-        self._threads: list[WorkerThread] = []
+        self._threads: list[EpisodeThread] = []
         self.environment_class: type[Any] | None = None
         methods: list[Callable] = []
         if environment_factory is not None:
@@ -132,7 +132,7 @@ class ToolEnvironment(Environment):
             prompt_ids = [ids for ids in encoded.unpadded_ids() for _ in range(episodes_per_prompt)]
             tool_episodes = self._begin_episodes(threads, call_format, prompt_ids, record_turns)
             limit = self.max_tool_calling_iterations
-            rollout = sample_encoded_episodes(
+            rollout = sample_episodes_from_ids(
                 model,
                 tokenizer,
                 encoded,
@@ -150,7 +150,7 @@ class ToolEnvironment(Environment):
         return replace(rollout, episodes=episodes, group_of_row=group_of_row)
 
     def _begin_episodes(
-        self, threads: list[WorkerThread], call_format: ToolCallFormat, prompt_ids: list[list[int]], record_turns: bool
+        self, threads: list[EpisodeThread], call_format: ToolCallFormat, prompt_ids: list[list[int]], record_turns: bool
     ) -> list[ToolEpisode]:
         """Return the episodes before their first turn.
 
@@ -174,8 +174,8 @@ class ToolEnvironment(Environment):
             for thread, ids in zip(threads, prompt_ids, strict=True)
         ]
 
-    def _new_thread(self) -> WorkerThread:
-        thread = WorkerThread()
+    def _new_thread(self) -> EpisodeThread:
+        thread = EpisodeThread()
         if self.environment_factory is not None:
             try:
                 thread.environment_object = thread.run(self.environment_factory)
@@ -184,13 +184,13 @@ class ToolEnvironment(Environment):
                 raise RunError("environment_factory", self.environment_factory, problem=problem) from error
         return thread
 
-    def _threads_for_episodes(self, num_episodes: int) -> list[WorkerThread]:
+    def _threads_for_episodes(self, num_episodes: int) -> list[EpisodeThread]:
         """Return a thread for each episode; threads that have timed out are replaced with their environment objects."""
         self._threads = [self._new_thread() if thread.has_timed_out else thread for thread in self._threads]
         self._threads += [self._new_thread() for _ in range(num_episodes - len(self._threads))]
         return self._threads[:num_episodes]
 
-    def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
+    def _reset(self, thread: EpisodeThread, row: dict) -> list[dict]:
         """Reset the environment object of an episode; return its prompt, followed by the text that `reset` returned."""
         prompt = row["prompt"]
         if thread.environment_object is None:

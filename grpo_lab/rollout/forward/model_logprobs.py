@@ -95,18 +95,23 @@ def _packed_logprobs(
     head = model.get_output_embeddings()
     vocab_size, hidden_size = head.weight.shape
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
-    # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
-    pairs = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
-    pairs, pair_index = pairs.unique(return_inverse=True)
-    hidden = hidden.index_select(0, pairs // vocab_size)[None]
-    ids = pairs[None] % vocab_size
-    chunk = head_chunk_tokens(len(pairs), vocab_size, hidden_size, head.weight.device.type)
-    if chunk is None:
+    # A pair is a prefix and the token after it; its code is one number. Rows with the same pair share a
+    # log-probability.
+    pair_codes = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
+    pair_codes, pair_index = pair_codes.unique(return_inverse=True)
+    hidden = hidden.index_select(0, pair_codes // vocab_size)[None]
+    ids = pair_codes[None] % vocab_size
+    chunk_size = head_chunk_tokens(len(pair_codes), vocab_size, hidden_size, head.weight.device.type)
+    if chunk_size is None:
         pair_logprobs = _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
     elif with_entropy:
-        pair_logprobs = LogprobsAndEntropy(*chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk))
+        pair_logprobs = LogprobsAndEntropy(
+            *chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk_size)
+        )
     else:
-        pair_logprobs = LogprobsAndEntropy(chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None)
+        pair_logprobs = LogprobsAndEntropy(
+            chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk_size), None
+        )
     return pair_logprobs.apply(lambda values: _values_at_mask(values[0, pair_index], needed_mask))
 
 
@@ -120,8 +125,8 @@ def _plain_logprobs(
     keywords, predictor_index = _right_padded_rows(inputs)
     head_weight = model.get_output_embeddings().weight
     vocab_size, hidden_size = head_weight.shape
-    chunk = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head_weight.device.type)
-    if chunk is None or not has_separable_head(model):
+    chunk_size = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head_weight.device.type)
+    if chunk_size is None or not has_separable_head(model):
         logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
         return _logprobs_and_entropy(logits, inputs.completion_ids, temperature, with_entropy)
@@ -131,7 +136,7 @@ def _plain_logprobs(
     logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     model_head = ModelHead(model, output)
     needed_ids = inputs.completion_ids[rows, columns]
-    needed_logprobs = LogprobsAndEntropy(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
+    needed_logprobs = LogprobsAndEntropy(*model_head.apply_in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk_size))
     return needed_logprobs.apply(lambda values: _values_at_mask(values[0], needed_mask))
 
 
@@ -178,8 +183,8 @@ def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device
     """
     if num_tokens * vocab_size <= MAX_LOGITS_AT_ONCE:
         return None
-    chunk = max(1, MAX_LOGITS_AT_ONCE // (4 * vocab_size))
-    return min(num_tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
+    chunk_size = max(1, MAX_LOGITS_AT_ONCE // (4 * vocab_size))
+    return min(num_tokens, max(chunk_size, hidden_size // 2) if device_type == "cuda" else chunk_size)
 
 
 def _head_logits(head, hidden: Float[Tensor, "1 N D"]) -> Float[Tensor, "1 N V"]:
@@ -223,17 +228,17 @@ def has_separable_head(model) -> bool:
 
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
-    kind = (type(model), model.config.to_json_string())
-    if kind not in _results_of_trials:
-        _results_of_trials[kind] = _try_head(model)
-        if not _results_of_trials[kind]:
+    cache_key = (type(model), model.config.to_json_string())
+    if cache_key not in _results_of_trials:
+        _results_of_trials[cache_key] = _is_head_separable_on_trial(model)
+        if not _results_of_trials[cache_key]:
             problem = f"{type(model).__name__} makes the logits of all tokens at once; its head cannot run alone"
             warnings.warn(problem, stacklevel=2)
-    return _results_of_trials[kind]
+    return _results_of_trials[cache_key]
 
 
 @torch.no_grad()
-def _try_head(model) -> bool:
+def _is_head_separable_on_trial(model) -> bool:
     """Return True if hidden states in reverse order give the model's logits in reverse order by its head alone."""
     if model.base_model is model:
         return False
@@ -271,8 +276,8 @@ class ModelHead:
             ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)  # not read
             return self.model(ids, use_cache=False).logits
 
-    def in_chunks(
-        self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
+    def apply_in_chunks(
+        self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk_size: int
     ) -> tuple[Any, ...]:
         """Apply `function(logits, ids)` to one chunk of tokens at a time.
 
@@ -283,7 +288,7 @@ class ModelHead:
                 is a tensor of shape (1, n) or None.
             hidden: The last hidden states.
             ids: The token ids that `function` gets with the logits.
-            chunk: Number of tokens of a chunk.
+            chunk_size: Number of tokens of a chunk.
 
         Returns:
             The tuple of `function` for all tokens; tensors have the shape (1, N).
@@ -292,7 +297,7 @@ class ModelHead:
         def apply_to_chunk(hidden, ids):
             return function(self.logits(hidden[None]), ids[None])
 
-        chunks = zip(hidden.split(chunk), ids.split(chunk), strict=True)
+        chunks = zip(hidden.split(chunk_size), ids.split(chunk_size), strict=True)
         results = [checkpoint(apply_to_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in chunks]
         values_of_chunks = zip(*results, strict=True)
         return tuple(None if values[0] is None else torch.cat(values, dim=1) for values in values_of_chunks)

@@ -49,9 +49,9 @@ def predict(
     """
     prediction: Prediction
     if choices is not None:
-        prediction = Choice(question, tuple(choices))
+        prediction = ChoicePrediction(question, tuple(choices))
     elif low is not None and high is not None:
-        prediction = Range(question, float(low), float(high))
+        prediction = RangePrediction(question, float(low), float(high))
     else:
         raise InputError("low", low, "expected numbers for low and high, or choices")
     earlier = _predictions.get(question)
@@ -63,10 +63,11 @@ def predict(
 
 
 class Prediction(ABC):
-    """A question to the reader, with the guess and, once it is known, the truth; a `Range` or a `Choice`.
+    """A question to the reader, with the guess and, once it is known, the truth.
 
-    A subclass defines the widget, and how a guess is compared and described. A prediction is closed when the truth is
-    shown. From then on neither the widget nor running the cell again changes the guess.
+    A subclass, `RangePrediction` or `ChoicePrediction`, defines the widget, and how a guess is compared and described.
+    A prediction is closed when the truth is shown. From then on neither the widget nor running the cell again changes
+    the guess.
 
     Attributes:
         question: One sentence; also the key by which the notebook's predictions are stored.
@@ -187,7 +188,7 @@ def _sent_at() -> datetime | None:
     return request["header"]["date"] if "cellId" in request.get("metadata", {}) else None
 
 
-class Range(Prediction):
+class RangePrediction(Prediction):
     """The prediction of a number: the guess is a range that contains it with probability `COVERAGE`."""
 
     def __init__(self, question: str, low: float, high: float):
@@ -266,7 +267,7 @@ class Range(Prediction):
         ax.annotate("your guess", **position, color="#8A5A00", fontsize=9)
 
 
-class Choice(Prediction):
+class ChoicePrediction(Prediction):
     """The prediction of one of several texts."""
 
     def __init__(self, question: str, choices: tuple[str, ...]):
@@ -314,7 +315,7 @@ def how_well_did_you_predict() -> None:
         remedy = f" {_(HOW_TO_PREDICT)}" if was_run_all else ""
         return say(_("No predictions were made in this run.") + remedy)
     sentences = fill("You answered {0} of {1} predictions.", len(answered), len(_predictions))
-    for kind in (Range, Choice):
+    for kind in (RangePrediction, ChoicePrediction):
         of_kind = [prediction for prediction in answered if isinstance(prediction, kind)]
         if of_kind:
             right = sum(prediction.is_right() for prediction in of_kind)

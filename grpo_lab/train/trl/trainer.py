@@ -19,7 +19,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.settings import learning_rate
+from grpo_lab.config.settings import scheduled_learning_rate
 from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.functions import reward_func_list
@@ -131,7 +131,7 @@ class TrlTrainer(trl.GRPOTrainer):
         schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
 
         def rate_at_update(update: int) -> float:
-            return learning_rate(update // config.updates_per_step, 1.0, *schedule)
+            return scheduled_learning_rate(update // config.updates_per_step, 1.0, *schedule)
 
         self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate_at_update)
         return self.lr_scheduler

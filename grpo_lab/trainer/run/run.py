@@ -10,7 +10,7 @@ from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.settings import learning_rate
+from grpo_lab.config.settings import scheduled_learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import frozen_copy, has_adapter, without_adapter
 from grpo_lab.models.selfcheck import disable_dropout
@@ -165,7 +165,7 @@ class Run:
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of all updates of a step, whose index is counted from 0."""
         config = self.inputs.config
-        return learning_rate(
+        return scheduled_learning_rate(
             step, config.learning_rate, config.warmup_steps, config.max_steps, config.lr_scheduler_type
         )
 

@@ -35,7 +35,7 @@ def sample_by_both(model, tokenizer, *arguments, **settings):
     """
     rollouts, states = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuDecoder, "draw", draw_by_race)
+        patch.setattr(CpuDecoder, "draw_from", draw_by_race)
         for cache in ("dynamic", None):
             rollouts.append(sample(model, tokenizer, *arguments, cache_implementation=cache, **settings))
             states.append(torch.get_rng_state())
@@ -77,8 +77,8 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
                 is_over_vocabulary.append(arguments[0].shape[-1] == model.config.vocab_size)
             return function(*arguments, **(keywords or {}))
 
-    steps, step = [], CpuDecoder.step
-    monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (steps.append(1), step(decoder)))
+    steps, step = [], CpuDecoder.draw_next_tokens
+    monkeypatch.setattr(CpuDecoder, "draw_next_tokens", lambda decoder: (steps.append(1), step(decoder)))
     with Counts():
         sample(model, tokenizer)
     assert sum(is_over_vocabulary) == len(steps) > 0
@@ -99,9 +99,9 @@ def one_prefix_per_row(decoder):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkeypatch):
     model, tokenizer = make_policy()
-    read, step = [], CpuDecoder.step
+    read, step = [], CpuDecoder.draw_next_tokens
     monkeypatch.setattr(
-        CpuDecoder, "step", lambda decoder: (read.append(len(decoder.prefixes.position)), step(decoder))
+        CpuDecoder, "draw_next_tokens", lambda decoder: (read.append(len(decoder.prefixes.position)), step(decoder))
     )
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))

@@ -79,7 +79,7 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, DecoderSpec(prompts, 64, sampling_params, (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     request = SamplingRequest(EncodedPrompts(ids, ids > 0), sampling_params, (3, 4), 3)
-    decoder.begin(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
+    decoder.load_request(request, packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
 
 
@@ -97,7 +97,7 @@ def test_a_captured_step_reads_only_its_own_memory_and_the_weights(settings, aut
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         decoder = loaded(model, settings)
         with Tape() as tape:
-            decoder.step()
+            decoder.draw_next_tokens()
     own = own_tensors(decoder)
     rounded = set(decoder.autocast_weights)
     weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
@@ -202,9 +202,9 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.begin(SamplingRequest(EncodedPrompts(ids, ids == 0), sampling, (151643, 151645), 151643), None)
+        decoder.load_request(SamplingRequest(EncodedPrompts(ids, ids == 0), sampling, (151643, 151645), 151643), None)
         with OnTheGPU():
-            decoder.step()
+            decoder.draw_next_tokens()
     return decoder
 
 

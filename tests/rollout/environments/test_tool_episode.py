@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import pytest
 
 from grpo_lab.rollout.environments import tool_episode
-from grpo_lab.rollout.environments.tool_episode import WorkerThread
+from grpo_lab.rollout.environments.tool_episode import EpisodeThread
 
 
 async def times_out():
@@ -22,12 +22,12 @@ async def times_out_with_a_reason():
 def test_a_timeout_of_the_call_itself_without_a_limit_reaches_the_caller():
     for function, message in ((times_out, ""), (times_out_with_a_reason, "the server of prices")):
         with pytest.raises(TimeoutError) as caught:
-            WorkerThread().run(function)
+            EpisodeThread().run(function)
         assert str(caught.value) == message
 
 
 def test_a_coroutine_that_exceeds_its_limit_says_so():
-    thread = WorkerThread()
+    thread = EpisodeThread()
     with pytest.raises(TimeoutError, match="^no answer within 0.01 seconds$"):
         thread.result(thread.start(lambda: asyncio.sleep(60), limit=0.01))
     assert not thread.has_timed_out, "the coroutine was ended, so the thread is free again"
@@ -35,7 +35,7 @@ def test_a_coroutine_that_exceeds_its_limit_says_so():
 
 def test_a_call_behind_one_that_hangs_is_given_up_with_it(monkeypatch):
     monkeypatch.setattr(tool_episode, "POLL_SECONDS", 0.05)
-    thread, is_released = WorkerThread(), threading.Event()
+    thread, is_released = EpisodeThread(), threading.Event()
 
     async def blocks():
         is_released.wait()
@@ -61,7 +61,7 @@ class EndsWhileTheWaitExpires(Future):
 def test_a_call_that_ends_just_when_the_wait_expires_keeps_its_result():
     future = EndsWhileTheWaitExpires()
     future.end = lambda: future.set_result(42)
-    thread = WorkerThread()
+    thread = EpisodeThread()
     assert thread.result(future) == 42 and not thread.has_timed_out
     future = EndsWhileTheWaitExpires()
     future.end = lambda: future.set_exception(TimeoutError("of the call"))
