@@ -23,7 +23,7 @@ NAMES = r"\*{0,2}[a-z_]\w*(?: \([^()]*\))?(?:, \*{0,2}[a-z_]\w*)*"
 # A name or several, at the beginning of a line or of a sentence, a colon and the first word of the description.
 DESCRIPTION = re.compile(rf"(?:^\s*|(?<=[.;] ))({NAMES}): (?:{'|'.join(IN_DESCRIPTIONS)})\b", re.MULTILINE)
 COMMENT = re.compile(rf"#+ *(?:{'|'.join(IN_COMMENTS)})\b")
-TRAILING_COMMENT = re.compile(rf"\S.*{COMMENT.pattern}")
+TRAILING_COMMENT = re.compile(rf"(?<=\S)[^\S\n]*{COMMENT.pattern}")  # without `.*`, which would try each pair of places
 # A file, a beginning that is allowed there, and the reason.
 PROMPT = "part of a prompt: with other words, the test that compares the gradients of two engines rounds otherwise"
 EXCEPTIONS = {

@@ -152,7 +152,7 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[ClassFormula]]:
     if not file.is_file():
         raise InputFileError("variants", str(file), "name a file of variants: docs/teaching is in a checkout only")
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=exercises.YAML_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError("variants", str(file), "expected YAML", problem=f"cannot be read ({error})") from None
     if not isinstance(content, dict):

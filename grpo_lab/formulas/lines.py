@@ -9,6 +9,7 @@ only its own line.
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -61,7 +62,7 @@ def span_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
     Raises:
         ValueError: if the address matches no line, or several.
     """
-    heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
+    heads = _statement_heads(source, inside)
     if address.endswith("()"):
         spans = [span for s, span in heads if address[:-2] in _called_names(s)]
     else:
@@ -120,11 +121,17 @@ def _address_of(comment: str) -> str:
     return ""
 
 
-def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
-    """Return all statements within the function or class with the qualified name `inside`; of the whole tree for ""."""
+@functools.lru_cache(maxsize=32)  # several lines of a source are often replaced one after the other
+def _statement_heads(source: str, inside: str) -> list[tuple[ast.stmt, tuple[int, int]]]:
+    """Return each statement with the span of its head: those within a function or class, or all of the source.
+
+    inside: The qualified name of the function or class; "" takes the whole source.
+    """
+    tree: ast.AST = ast.parse(source)
     for name in inside.split(".") if inside else ():
         tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINITION) and s.name == name), ast.Module([], []))
-    return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINITION)]
+    statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINITION)]
+    return [(statement, (statement.lineno, _end_of_head(statement))) for statement in statements]
 
 
 def _end_of_head(statement: ast.stmt) -> int:

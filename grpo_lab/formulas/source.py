@@ -6,6 +6,7 @@ source is only parsed, never executed.
 """
 
 import ast
+import functools
 import inspect
 import io
 import re
@@ -81,10 +82,12 @@ def read_equations(function: Callable) -> list[Equation]:
     return equations
 
 
-def trailing_comments(source: str) -> list[tuple[int, str]]:
+@functools.lru_cache(maxsize=256)  # the lines of a file are often searched one after the other
+def trailing_comments(source: str) -> tuple[tuple[int, str], ...]:
     """Return the comments at the ends of lines of code, as pairs of line number and comment."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
+    comments = [token for token in tokens if token.type == tokenize.COMMENT]
+    return tuple((t.start[0], t.string) for t in comments if t.line[: t.start[1]].strip())
 
 
 def _tagged_lines(function: ast.FunctionDef, source: str) -> list[_TaggedLine]:

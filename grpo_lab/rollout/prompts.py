@@ -137,7 +137,18 @@ def prompt_token_ids(tokenizer, prompt, name: str = "prompt", tools: list[dict] 
         name: The name of the prompt in errors.
         tools: JSON schemas of the functions that the chat template describes to the model.
     """
-    text = render_prompt(tokenizer, prompt, name, tools)
+    return _text_token_ids(tokenizer, render_prompt(tokenizer, prompt, name, tools), prompt, name)
+
+
+def _text_token_ids(tokenizer, text: str, prompt, name: str = "prompt") -> list[int]:
+    """Return the token ids of the text of a prompt. No tokens are added to a chat's text, which has its special tokens.
+
+    Args:
+        tokenizer: The tokenizer of the policy.
+        text: The text of the prompt, as `render_prompt` returns it.
+        prompt: The prompt, a string or a list of messages.
+        name: The name of the prompt in errors.
+    """
     ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
     if isinstance(prompt, str):
         ids = _without_end(tokenizer, text, ids)
@@ -216,7 +227,7 @@ def check_prompts(
                 # There is at most one token per byte, and one that opens the sequence.
                 surely_fits = 0 < len(text.encode()) < max_prompt_length
                 if not surely_fits:
-                    tokens = len(prompt_token_ids(tokenizer, prompt, tools=tools))
+                    tokens = len(_text_token_ids(tokenizer, text, prompt))
                     check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"

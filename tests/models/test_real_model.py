@@ -110,7 +110,7 @@ def brief(completions, **kwargs) -> list[float]:
 
 
 def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = None):
-    """Train the model; return the history, the completions that the rewards received, and the model."""
+    """Train the model; return the history, and the completions that the rewards received."""
     seen = []
 
     def last(completions, completion_ids, answer, **kwargs):
@@ -132,22 +132,32 @@ def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = 
     model, tokenizer = load(folder)
     rows, held_out = short_sums("train", 6), short_sums("test", 2)
     history = train(model, tokenizer, rows, [last, brief], config, stop, eval_dataset=held_out)
-    return history, seen, model
+    return history, seen
 
 
-@pytest.fixture(scope="module")
-def trained(folder, tmp_path_factory):
-    """The folder of three uninterrupted steps, which is deleted afterwards because it takes 2 GB."""
-    out = tmp_path_factory.mktemp("real") / "out"
-    history, seen, model = run(folder, out)
-    del model
-    gc.collect()
-    yield out, history, seen
-    shutil.rmtree(out)
+def test_smollm2_trains_with_metrics_that_are_recomputed_and_resumes_to_the_bit(folder, tmp_path):
+    """One test, so that the uninterrupted run is made once and not in each process of xdist."""
+    uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
+    with contextlib.ExitStack() as at_the_end:
+        for out in (uninterrupted, interrupted):  # each takes 2 GB
+            at_the_end.callback(shutil.rmtree, out, ignore_errors=True)
+        history, seen = run(folder, uninterrupted)
+        gc.collect()
+        assert_metrics_are_recomputed(folder, uninterrupted, history, seen)
+        with pytest.raises(Killed):
+            run(folder, interrupted, stop_after=2)
+        gc.collect()
+        assert (interrupted / "checkpoint-2").is_dir() and not (interrupted / "model.safetensors").exists()
+        resumed, _ = run(folder, interrupted, resume=True)
+        assert without_times(resumed) == without_times(history)
+        tensors = sorted(path.relative_to(uninterrupted) for path in uninterrupted.rglob("*.safetensors"))
+        assert tensors == sorted(path.relative_to(interrupted) for path in interrupted.rglob("*.safetensors"))
+        assert len(tensors) >= 3
+        for name in tensors:
+            assert filecmp.cmp(interrupted / name, uninterrupted / name, shallow=False), name
 
 
-def test_smollm2_trains_and_its_metrics_are_recomputed(folder, trained):
-    out, history, seen = trained
+def assert_metrics_are_recomputed(folder: Path, out: Path, history: list[dict], seen: list) -> None:
     assert len(history) == STEPS and json.loads((out / "metrics.jsonl").read_text().splitlines()[-1]) == history[-1]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for step, metrics in enumerate(history):
@@ -165,20 +175,3 @@ def test_smollm2_trains_and_its_metrics_are_recomputed(folder, trained):
     moved = {name: (new_weights[name] - old_weights[name]).abs().max().item() for name in old_weights}
     # Adam moves a weight by about the learning rate per step, and by at most a few times that.
     assert all(0 < most < 10 * STEPS * 1e-5 for most in moved.values()), moved
-
-
-def test_smollm2_run_resumes_to_the_bit(folder, trained, tmp_path):
-    expected, history, _ = trained
-    out = tmp_path / "out"
-    with contextlib.ExitStack() as at_the_end:
-        at_the_end.callback(shutil.rmtree, out, ignore_errors=True)
-        with pytest.raises(Killed):
-            run(folder, out, stop_after=2)
-        gc.collect()
-        assert (out / "checkpoint-2").is_dir() and not (out / "model.safetensors").exists()
-        resumed, _, _ = run(folder, out, resume=True)
-        assert without_times(resumed) == without_times(history)
-        tensors = sorted(path.relative_to(expected) for path in expected.rglob("*.safetensors"))
-        assert tensors == sorted(path.relative_to(out) for path in out.rglob("*.safetensors")) and len(tensors) >= 3
-        for name in tensors:
-            assert filecmp.cmp(out / name, expected / name, shallow=False), name

@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path, PurePosixPath
-from unittest import mock
 
-from grpo_lab.formulas import lines
 from grpo_lab.formulas.lines import replaced_code, with_lines
 from grpo_lab.formulas.source import ANCHOR, trailing_comments
 from grpo_lab.teaching.bugs import BUGS, read_bugs
@@ -127,9 +125,7 @@ def enclosing_function(source: str, line: int) -> str:
 def errata_mutants() -> list[Mutant]:
     """Return a mutant for every mistake; raise ValueError if the address of a line is not in the source."""
     entries = (*BUGS.items(), *read_bugs(Path(__file__).with_name("errata.txt")))
-    # Each file has several mistakes, and would be split into tokens twice for each.
-    with mock.patch.object(lines, "trailing_comments", functools.cache(trailing_comments)):
-        return [planted(name, f"{bug.module.replace('.', '/')}.py", bug.function, bug.lines) for name, bug in entries]
+    return [planted(name, f"{bug.module.replace('.', '/')}.py", bug.function, bug.lines) for name, bug in entries]
 
 
 def planted(name: str, path: str, function: str, lines: dict[str, str]) -> Mutant:

@@ -185,11 +185,7 @@ def test_prompt_length_counts_a_system_message_that_the_template_drops(tokenizer
 
 
 def test_check_prompts_renders_thousands_of_prompts_per_call(tokenizer, monkeypatch):
-    calls = []
-    render = tokenizer.apply_chat_template
-    monkeypatch.setattr(
-        type(tokenizer), "apply_chat_template", lambda self, *a, **k: calls.append(1) or render(*a, **k)
-    )
+    calls = record_calls(monkeypatch, tokenizer, "apply_chat_template")
     assert checked([chat(f"{n}+1=?") for n in range(5000)], tokenizer, room=1000) is None
     assert len(calls) <= 3 * 5, "once with all of a thousand, and two of them to compare"
 
@@ -201,13 +197,33 @@ def test_a_prompt_may_fill_the_context_to_the_last_token():
 
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
     model, tokenizer = make_policy(max_position_embeddings=5000)
-    encoded = []
-    counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
-    monkeypatch.setattr("grpo_lab.rollout.prompts.prompt_token_ids", counted)
+    encoded = record_calls(monkeypatch, tokenizer, "__call__")
     check_prompts(model.config, tokenizer, ["a" * 100, chat("a"), "b" * 4000], 1000)
     assert encoded == ["b" * 4000]
     with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):
         check_prompts(model.config, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")
+
+
+def test_among_thousands_of_chats_only_the_long_ones_are_encoded_and_none_is_rendered_again(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
+    chats = [chat(f"{n}+1=?") for n in range(2000)]
+    chats[7], chats[1500] = chat("system " * 14), chat("system " * 15)
+    encoded, rendered = (record_calls(monkeypatch, tokenizer, name) for name in ("__call__", "apply_chat_template"))
+    assert checked(chats, tokenizer) is None
+    assert encoded == ["system " * 14, "system " * 15]
+    assert len(rendered) == 2 * 3, "once with all of a thousand, and two of them to compare"
+    chats[1999] = chat("a", "system")
+    assert "dataset row 1999: prompt is refused" in checked(chats, tokenizer)
+    assert len(encoded) == 4, "those that are rendered one by one are not encoded either"
+
+
+def record_calls(monkeypatch, tokenizer, method: str) -> list:
+    """Record the first argument of each call of a tokenizer's method; return the list of them."""
+    arguments, original = [], getattr(type(tokenizer), method)
+    monkeypatch.setattr(
+        type(tokenizer), method, lambda self, *a, **k: arguments.append(a[0]) or original(self, *a, **k)
+    )
+    return arguments
 
 
 @pytest.mark.parametrize("template", [WITHOUT_SYSTEM, FIRST_SYSTEM_GONE, THOUGHTS_GONE, TRIMMED, BOTH_GONE])

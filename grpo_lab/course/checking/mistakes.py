@@ -280,8 +280,11 @@ def _explained_cases(mistake: Mistake, attempt: Attempt, failing: set[int], agre
     than half of the cases where the mistake is wrong.
     """
     num_differing = 0
-    agreeing = set()
-    for index in sorted(range(len(attempt.expected)), key=lambda index: index in failing):
+    agreeing: set[int] = set()
+    indices = sorted(range(len(attempt.expected)), key=lambda index: index in failing)
+    for num_tried, index in enumerate(indices):
+        if 2 * len(agreeing) + len(indices) - num_tried < num_differing:
+            return set()  # too few, even if the answer agreed on all of the other cases
         wrong = wrong_outcome(attempt.exercise, mistake, index, attempt.seed)
         if agree(wrong, attempt.expected[index]):
             continue

@@ -7,6 +7,7 @@ because a wrong answer is often nearly right. The functions that build the input
 import ast
 import inspect
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -72,7 +73,12 @@ def _unused_functions(trees: Iterable[ast.Module]) -> Iterator[tuple[ast.Module,
     imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     imported = {alias.name for node in imports for alias in node.names}
     for tree in trees:
+        names = {
+            statement: {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            for statement in tree.body
+        }
+        num_uses = Counter(name for names_of_statement in names.values() for name in names_of_statement)
         for node in [node for node in tree.body if isinstance(node, ast.FunctionDef)]:
-            other_nodes = [n for statement in tree.body if statement is not node for n in ast.walk(statement)]
-            if node.name not in imported | {n.id for n in other_nodes if isinstance(n, ast.Name)}:
+            num_other_uses = num_uses[node.name] - (node.name in names[node])
+            if node.name not in imported and num_other_uses == 0:
                 yield tree, node

@@ -1,11 +1,12 @@
 """A mistake is named where it explains the answer, alone or with others."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 
-from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake, wrong_outcome
 from grpo_lab.course.checking.run_cases import Attempt, expected_outcomes
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
@@ -44,6 +45,16 @@ def test_mistakes_that_occur_together_are_named(name, function, expected):
     attempt = Attempt(task, outcomes(task, function), 0)
     assert matching_mistake(attempt) is None
     assert {mistake.name for mistake in likely_mistakes(attempt)} == expected
+
+
+def test_a_mistake_that_explains_nothing_is_tried_on_little_more_than_half_of_the_cases(monkeypatch):
+    task, tried = find_exercise("sequence_logprob"), Counter()
+    monkeypatch.setattr(
+        "grpo_lab.course.checking.mistakes.wrong_outcome",
+        lambda exercise, mistake, *case: tried.update([mistake.name]) or wrong_outcome(exercise, mistake, *case),
+    )
+    assert likely_mistakes(Attempt(task, outcomes(task, nonsense), 0)) == {}
+    assert 0 < tried["length-mean"] <= len(task.cases) // 2 + 1
 
 
 def test_mistakes_match_only_if_one_explains_every_wrong_case():
