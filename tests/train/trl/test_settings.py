@@ -13,11 +13,11 @@ from grpo_lab.models import load_policy
 from grpo_lab.train import engines
 from grpo_lab.train.engines import OurEngine, TrlEngine
 from grpo_lab.train.options import RunOptions
-from grpo_lab.train.plan import resolve_options
 from grpo_lab.train.trl import settings as trl_settings
 from grpo_lab.train.trl.table import Handling, settings_handled
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
+from tests.support.options_config import config_of_options
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import letter_reward, make_config
 from tests.support.trl_differences import MEANINGS
@@ -157,7 +157,7 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     options = train_command.read_options([*arguments, "--engine", "trl"])
     assert "log_kl" not in options.explicit
     assert options.settings["precision"] == "fp32-master" and options.settings["max_steps"] == 7
-    config = resolve_options(options, 10**7, "cuda").config
+    config = config_of_options(options, 10**7, "cuda")
     trl_settings.check_settings(config)
     table = trl_settings.differences_table(config, options.changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -166,4 +166,4 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(resolve_options(typed, 10**7, "cuda").config)
+        trl_settings.check_settings(config_of_options(typed, 10**7, "cuda"))
