@@ -68,9 +68,9 @@ class Engine(ABC):
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `check` and the `input_checks` that need no weights.
+        """Train the model in `inputs`, which passed `check` and `RunInputs.check_without_weights`.
 
-        The checks that need the weights are made here. The other arguments and the result are those of
+        `RunInputs.check_model` is called here. The other arguments and the result are those of
         `grpo_lab.trainer.train`.
         """
 
@@ -179,9 +179,8 @@ class TrlEngine(Engine):
         from grpo_lab.train.trl.run import train_on_trl  # TRL is an extra
 
         return train_on_trl(
-            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options,
-            inputs_checked=True,
-        )  # fmt: skip
+            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options
+        )
 
 
 def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> str | None:

@@ -430,7 +430,8 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
     assert "\n".join(f"  {line}" for line in text.splitlines()) in output
     *_, count, checked, not_tried = output.splitlines()
     assert count == "dry run: no problems found" and not_tried.startswith("  not tried: loading the weights, sampling")
-    assert checked.startswith("  checked: ") and "; 30 rows: columns, expected answers, room for each" in checked
+    assert checked.startswith("  checked: ") and "; columns of dataset; " in checked
+    assert "; 30 rows: expected answers, room for each" in checked
     assert not (workdir / "out").exists()
     (workdir / "out").mkdir()
     (workdir / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
