@@ -156,7 +156,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "options", "engines", "plan", "checks", "cli")
+TRAIN = ("processes", "engines", "trl", "options", "plan", "checks", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 

@@ -28,7 +28,8 @@ from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run.inputs import RunInputs

@@ -3,22 +3,25 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import torch
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.base.option import check_value
-from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION
+from grpo_lab.base.checks import InputError, InputPackageError
+from grpo_lab.base.option import check_unused, check_value
+from grpo_lab.command_options import COMMAND_OPTIONS, ENGINE_OPTIONS, STEP_SETTING_OF_OPTION, TRL, VLLM_OPTIONS
 from grpo_lab.config import GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
+from grpo_lab.config.lora import LORA_DEFAULTS, check_no_dropout, check_peft
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, OTHER_ENGINE_NOT_PLANNED, fit_to_memory
 from grpo_lab.models import pick_device
 from grpo_lab.models.folders import ModelFiles, find_model
 from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 from grpo_lab.task_spec import TaskSpec, make_task_spec
-from grpo_lab.train.engines import Engine, make_engine
+from grpo_lab.train.engines import Engine, OurEngine
 from grpo_lab.train.options import RunOptions
+from grpo_lab.train.processes import world_size
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import rewards_in_words
 
@@ -144,6 +147,39 @@ def make_plan(options: RunOptions) -> RunPlan:
         device=device,
         model_files=files,
     )
+
+
+def make_engine(options: RunOptions) -> Engine:
+    """Return the engine that the options choose.
+
+    Raises:
+        InputError: for options that contradict each other, values out of range, and packages that are not installed.
+    """
+    for name, value in options.engine_options.items():
+        check_value(ENGINE_OPTIONS[name], value)
+    chosen = {name: value for name, value in options.engine_options.items() if not ENGINE_OPTIONS[name].is_off(value)}
+    check_unused(chosen, ENGINE_OPTIONS)
+    is_trl = chosen.get("engine") == TRL
+    if "fsdp" in chosen and world_size() == 1:
+        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
+    lora = None
+    if "use_peft" in chosen:
+        lora = LORA_DEFAULTS | {name: chosen[name] for name in LORA_DEFAULTS if name in chosen}
+        if not is_trl:
+            check_no_dropout(lora["lora_dropout"])
+        check_peft("use_peft", True)
+    if not is_trl:
+        return OurEngine(lora)
+    if find_spec(TRL) is None:
+        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
+    vllm = None
+    if "use_vllm" in chosen:
+        if find_spec("vllm") is None:
+            raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+        vllm = {name: chosen[name] for name in ("use_vllm", *VLLM_OPTIONS) if name in chosen}
+    from grpo_lab.train.trl.engine import TrlEngine  # a run on our own loop needs none of it
+
+    return TrlEngine(lora, fsdp="fsdp" in chosen, vllm=vllm)
 
 
 def make_config(options: RunOptions, task_spec: TaskSpec, num_parameters: int, device_type: str) -> GRPOConfig:

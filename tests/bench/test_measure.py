@@ -9,7 +9,8 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench import measure
 from grpo_lab.bench.record import PHASE_LABELS, MachineRates, RunResult, RunSpec, Setup, phase_table
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
+from grpo_lab.train.trl.engine import TrlEngine
 
 RATES = MachineRates(flops=1e9, bytes=2e9)
 TWO_STEPS = RunSpec(Setup(model="tiny", precision="fp32", device="cpu", steps=2, threads=None), seed=0)

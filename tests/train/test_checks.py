@@ -12,8 +12,9 @@ from grpo_lab.rollout.prompts import longest_prompt, prompt_token_ids
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, engines
 from grpo_lab.train import plan as plan_module
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.plan import make_plan
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import inputs as run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs

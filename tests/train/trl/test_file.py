@@ -14,9 +14,9 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train.engines import OurEngine, make_engine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
-from grpo_lab.train.plan import with_epochs_as_steps
+from grpo_lab.train.plan import make_engine, with_epochs_as_steps
 from grpo_lab.train.trl import file as trl_file
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
 from grpo_lab.train.trl.table import TRL_VERSION
@@ -142,7 +142,7 @@ def test_translation_notes_classify_each_name():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.plan.find_spec", lambda name: name)
     dump = make_trl_config(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(
         dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTION_NAMES, {"task": "sums"}
