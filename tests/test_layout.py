@@ -114,6 +114,11 @@ def test_only_a_run_on_trl_imports_trl():
     }
 
 
+def test_a_run_on_our_own_loop_without_a_file_imports_nothing_of_train_trl():
+    for path in (PACKAGE / "train").glob("*.py"):
+        assert not any(name.startswith("grpo_lab.train.trl") for name in imported_at_the_top(path)), path.name
+
+
 # In reading order, like the parts of the package.
 COURSE = (
     "exercise",
@@ -156,7 +161,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "options", "engines", "plan", "checks", "cli")
+TRAIN = ("processes", "engines", "trl", "options", "plan", "checks", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 

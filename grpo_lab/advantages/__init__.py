@@ -9,7 +9,7 @@ entry of each value of the setting `advantage` and the rule for completions with
 Invalid arguments raise a ValueError that names the argument.
 """
 
-from grpo_lab.advantages.estimators import ADVANTAGES, AdvantageEstimator, RewardBatch
+from grpo_lab.advantages.estimators import ADVANTAGES, AdvantageEstimator, AdvantageSettings, RewardBatch
 from grpo_lab.advantages.formulas import (
     SCALES,
     best_of_group,

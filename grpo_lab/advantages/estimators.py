@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +13,15 @@ from grpo_lab.advantages.turns import gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError
 
 EPS = 1e-4  # added to a standard deviation, as by default in `group_advantages`
+
+
+@runtime_checkable
+class AdvantageSettings(Protocol):
+    """The settings that the estimators below read; the `GRPOConfig` of a run has them."""
+
+    @property
+    def scale_rewards(self) -> str:
+        """The standard deviation that divides the advantages, one of `SCALES`."""
 
 
 class RewardBatch(NamedTuple):
@@ -45,8 +54,8 @@ class AdvantageEstimator:
     """An entry of `ADVANTAGES`: how a run with `advantage = NAME` computes advantages, and what that needs.
 
     Args:
-        formula: Function of a `RewardBatch` in which all completions have rewards, and of the settings of the run, a
-            `GRPOConfig`. It returns advantages of the shape of the rewards.
+        formula: Function of a `RewardBatch` in which all completions have rewards, and of the settings of the run. It
+            returns advantages of the shape of the rewards.
         reads: Names of the settings that `formula` reads. A run with this entry refuses any other such setting.
         min_group_size: Smallest number of completions per prompt. A run with fewer is refused.
         min_rewards: Smallest number of rewards from which the advantages of a group are computed, if some of its
@@ -57,16 +66,16 @@ class AdvantageEstimator:
         check: Function that raises InputError for settings of the run that `formula` does not support.
     """
 
-    formula: Callable[[RewardBatch, Any], Tensor]
+    formula: Callable[[RewardBatch, AdvantageSettings], Tensor]
     reads: tuple[str, ...] = ()
     min_group_size: int = 2
     min_rewards: int = 2
     per_turn: bool = False
     reads_states: bool = False
     zero_for_equal_rewards: bool = False
-    check: Callable[[Any], None] = lambda config: None
+    check: Callable[[AdvantageSettings], None] = lambda settings: None
 
-    def compute(self, batch: RewardBatch, config: Any) -> Float[Tensor, "P G ..."]:
+    def compute(self, batch: RewardBatch, settings: AdvantageSettings) -> Float[Tensor, "P G ..."]:
         """Compute the advantages of a step in which some completions may have no reward.
 
         A completion without a reward gets an advantage of zero and enters no baseline: the formula sees only the other
@@ -75,49 +84,49 @@ class AdvantageEstimator:
 
         Args:
             batch: The rewards; values where `has_reward` is False have no effect, NaN included.
-            config: The settings of the run, a `GRPOConfig`.
+            settings: The settings of the run. A formula of the user's may read any of its `GRPOConfig`.
         """
         if batch.has_reward.all():
-            return self.formula(batch, config)
+            return self.formula(batch, settings)
         min_rewards = min(self.min_rewards, batch.has_reward.shape[1])
         advantages = torch.zeros_like(batch.rewards)
         for p, rewarded in enumerate(batch.has_reward):
             if rewarded.sum() >= min_rewards:
-                advantages[p, rewarded] = self.formula(batch.rewarded_group(p), config)[0]
+                advantages[p, rewarded] = self.formula(batch.rewarded_group(p), settings)[0]
         return advantages
 
 
-def group_advantages_of_step(batch: RewardBatch, config: Any) -> Tensor:
+def group_advantages_of_step(batch: RewardBatch, settings: AdvantageSettings) -> Tensor:
     """Compute `group_advantages`; scale "batch" divides by the standard deviation of all rewards of the step."""
-    if config.scale_rewards != "batch" or batch.all_rewards is None:
-        return group_advantages(batch.rewards, config.scale_rewards)
+    if settings.scale_rewards != "batch" or batch.all_rewards is None:
+        return group_advantages(batch.rewards, settings.scale_rewards)
     # As in `group_advantages`, the deviation is computed from the differences from the first reward.
     std = (batch.all_rewards - batch.all_rewards[0]).std()
     return group_advantages(batch.rewards, "none") / (std + EPS)
 
 
-def check_gigpo(config: Any) -> None:
-    if config.scale_rewards == "batch":
+def check_gigpo(settings: AdvantageSettings) -> None:
+    if settings.scale_rewards == "batch":
         raise InputError("scale_rewards", "batch", "expected 'group' or 'none' with advantage = 'gigpo'")
 
 
 # The formula of an entry calls a function of formulas.py or turns.py with the tensors and the settings that it reads.
 ADVANTAGES = {
     "group": AdvantageEstimator(group_advantages_of_step, reads=("scale_rewards",), zero_for_equal_rewards=True),
-    "rloo": AdvantageEstimator(lambda batch, config: rloo_advantages(batch.rewards), zero_for_equal_rewards=True),
+    "rloo": AdvantageEstimator(lambda batch, settings: rloo_advantages(batch.rewards), zero_for_equal_rewards=True),
     "best_of_group": AdvantageEstimator(
-        lambda batch, config: best_of_group(batch.rewards), zero_for_equal_rewards=True
+        lambda batch, settings: best_of_group(batch.rewards), zero_for_equal_rewards=True
     ),
-    "none": AdvantageEstimator(lambda batch, config: batch.rewards.clone(), min_group_size=1, min_rewards=1),
-    "turn": AdvantageEstimator(lambda batch, config: turn_advantages(batch.rewards, batch.turn_mask), per_turn=True),
+    "none": AdvantageEstimator(lambda batch, settings: batch.rewards.clone(), min_group_size=1, min_rewards=1),
+    "turn": AdvantageEstimator(lambda batch, settings: turn_advantages(batch.rewards, batch.turn_mask), per_turn=True),
     "state": AdvantageEstimator(
-        lambda batch, config: turn_advantages(batch.rewards, batch.turn_mask, batch.states),
+        lambda batch, settings: turn_advantages(batch.rewards, batch.turn_mask, batch.states),
         per_turn=True,
         reads_states=True,
     ),
     "gigpo": AdvantageEstimator(
-        lambda batch, config: gigpo_advantages(
-            batch.rewards, batch.turn_mask, batch.states, scale=config.scale_rewards
+        lambda batch, settings: gigpo_advantages(
+            batch.rewards, batch.turn_mask, batch.states, scale=settings.scale_rewards
         ),
         reads=("scale_rewards",),
         per_turn=True,

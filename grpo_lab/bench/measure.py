@@ -28,10 +28,11 @@ from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
-from grpo_lab.trainer.run.inputs import RunInputs, input_checks
+from grpo_lab.trainer.run.inputs import RunInputs
 
 EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
 # Number of times that all weights, or as many numbers, are read or written. A backward pass accesses the weights once
@@ -49,9 +50,7 @@ def measure_run(spec: RunSpec) -> RunResult:
     engine = OurEngine() if spec.engine == OURS else TrlEngine()
     inputs = _run_inputs(spec)
     engine.check(inputs.config)
-    for check in input_checks(inputs):
-        if not check.needs_weights:
-            check.function()
+    inputs.check_without_weights()
     cpu_times = [time.process_time()]  # CPU time, which other processes change little
     steps = engine.run(inputs, callback=lambda *_: cpu_times.append(time.process_time()))
     return RunResult(

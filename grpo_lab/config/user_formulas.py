@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch
+from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, AdvantageSettings, RewardBatch
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
@@ -158,10 +158,10 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
 
 
 def _advantages_of_function(
-    name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, config: Any
+    name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, settings: AdvantageSettings
 ) -> Tensor:
-    settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
-    values = _call("advantage", name, function, rewards=batch.rewards, **settings)
+    values_read = {setting_name: getattr(settings, setting_name) for setting_name in settings_read}
+    values = _call("advantage", name, function, rewards=batch.rewards, **values_read)
     if getattr(values, "shape", None) != batch.rewards.shape:
         expected = f"expected a tensor of shape {tuple(batch.rewards.shape)}, that of the rewards"
         _raise_wrong_shape("advantage", name, values, expected)

@@ -20,7 +20,7 @@ from grpo_lab.rollout.prompts import prompt_token_ids, render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
 from grpo_lab.trainer.run.folder import check_folder
-from grpo_lab.trainer.run.inputs import RunCheck, input_checks
+from grpo_lab.trainer.run.inputs import RunCheck
 from grpo_lab.trainer.run.trackers import check_trackers
 
 
@@ -33,7 +33,7 @@ def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
         ),
         RunCheck("output folder", lambda: check_output_folder(plan)),
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
-        *(check for check in input_checks(plan.inputs) if not check.needs_weights),
+        *plan.inputs.checks_without_weights(),
     ]
     lora = plan.engine.lora
     if lora is not None:

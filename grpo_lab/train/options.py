@@ -30,8 +30,6 @@ from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.task_spec import TASK_OPTIONS
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
-from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(
@@ -47,12 +45,13 @@ class RunOptions:
 
     typed: The options on the command line, by name.
     stored: The options in a file (`--config`), or of the run that is resumed, that no typed option replaces.
-    changed_settings: The settings in the file that the engine replaces or drops, by name.
+    changed_settings: The settings in the file that the engine replaces or drops, by name: the value in the file, and
+        its replacement or the reason why it is dropped.
     """
 
     typed: dict[str, Any] = field(default_factory=dict)
     stored: dict[str, Any] = field(default_factory=dict)
-    changed_settings: dict[str, Difference] = field(default_factory=dict)
+    changed_settings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @cached_property
     def explicit(self) -> Mapping[str, Any]:
@@ -144,7 +143,7 @@ def read_options(arguments: list[str] | None = None) -> RunOptions:
     parser = train_parser()
     typed = _parse(parser, arguments)
     stored: dict[str, Any] = {}
-    changed_settings: dict[str, Difference] = {}
+    changed_settings: dict[str, tuple[Any, Any]] = {}
     file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
     if isinstance(run_folder, str):
         if file is not None:
@@ -158,6 +157,8 @@ def read_options(arguments: list[str] | None = None) -> RunOptions:
         if "generation_batch_size" in typed:  # the file splits a batch of another size into micro-batches
             stored = {name: value for name, value in stored.items() if name not in MICROBATCH_SETTINGS}
         if (typed.get("engine") or stored.get("engine")) == TRL:
+            from grpo_lab.train.trl.settings import adapt_settings_of_file  # not needed without a file
+
             stored, changed_settings = adapt_settings_of_file(stored, typed)
     # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.
     for pair in STEP_SETTING_OF_OPTION.items():
@@ -209,6 +210,8 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict[str, Any],
         is_run = (run_folder / SETTINGS_FILE).is_file()
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
+    from grpo_lab.train.trl.file import check_translation, is_from_trl, translate  # not needed without a file
+
     content, option_names = read_settings(file), option_actions(parser)
     if option == "config" and is_from_trl(content, option_names):
         translation = translate(content, option_names, typed)

@@ -3,22 +3,25 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import torch
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.base.option import check_value, reasons_unread
-from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION
+from grpo_lab.base.checks import InputError, InputPackageError
+from grpo_lab.base.option import check_unused, check_value, reasons_unread
+from grpo_lab.command_options import COMMAND_OPTIONS, ENGINE_OPTIONS, STEP_SETTING_OF_OPTION, TRL, VLLM_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
+from grpo_lab.config.lora import LORA_DEFAULTS, check_no_dropout, check_peft
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, OTHER_ENGINE_NOT_PLANNED, fit_to_memory
 from grpo_lab.models import pick_device
 from grpo_lab.models.folders import ModelFiles, find_model
 from grpo_lab.models.loading import ModelWithoutWeights, load_config_and_tokenizer
 from grpo_lab.rollout.environments.factory import load_environment_class, load_tools, make_environment
 from grpo_lab.task_spec import TaskSpec, make_task_spec
-from grpo_lab.train.engines import Engine, make_engine
+from grpo_lab.train.engines import Engine, OurEngine
 from grpo_lab.train.options import RunOptions
+from grpo_lab.train.processes import world_size
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import rewards_in_words
 
@@ -32,7 +35,6 @@ class RunPlan:
     options: The options of the command.
     task_spec: The task, its rewards and its system prompt.
     inputs: The inputs of the run, with a `ModelWithoutWeights` in place of the model.
-    defaults: The settings of `config` that were not given, as `default_settings` chose them.
     engine: The engine that trains, this package's own loop or TRL's trainer.
     device: The device that the model is trained on.
     model_files: The files of the model.
@@ -41,7 +43,6 @@ class RunPlan:
     options: RunOptions
     task_spec: TaskSpec
     inputs: RunInputs
-    defaults: dict
     engine: Engine
     device: torch.device
     model_files: ModelFiles
@@ -70,7 +71,9 @@ class RunPlan:
         if config.eval_steps is not None and not task.has_held_out:
             yield f"task {task.name}: no problem is held out; the evaluations see those of the training"
         yield from self.task_spec.description_lines(self.inputs.dataset)
-        yield describe_defaults(self.defaults, self.num_parameters)
+        settings = self.options.settings
+        defaults = default_settings(self.num_parameters, task, self.device.type, settings)
+        yield describe_defaults(defaults, self.num_parameters)
         yield from self.engine.difference_lines(config, self.options.changed_settings)
 
     def closing_lines(self, history: list[dict]) -> Iterator[str]:
@@ -114,10 +117,10 @@ def make_plan(options: RunOptions) -> RunPlan:
     environment_class = load_environment_class(options.environment)
     device = pick_device()
     files = find_model(options.model, device.type)
-    resolved = resolve_options(options, files.num_parameters, device.type, for_bundled_model=files.is_bundled)
-    task_spec = resolved.task_spec
-    rows = task_spec.rows("train", None, resolved.config.seed)
-    config = with_epochs_as_steps(resolved.config, options, len(rows))
+    task_spec = make_task_spec(**options.task_options, for_bundled_model=files.is_bundled)
+    config = make_config(options, task_spec, files.num_parameters, device.type)
+    rows = task_spec.rows("train", None, config.seed)
+    config = with_epochs_as_steps(config, options, len(rows))
     environment = make_environment(
         task_spec.task,
         tools=tools,
@@ -140,50 +143,64 @@ def make_plan(options: RunOptions) -> RunPlan:
         options=options,
         task_spec=task_spec,
         inputs=inputs,
-        defaults=resolved.defaults,
         engine=engine,
         device=device,
         model_files=files,
     )
 
 
-@dataclass(frozen=True)
-class ResolvedOptions:
-    """The task and the settings of a run, before its rows are read.
+def make_engine(options: RunOptions) -> Engine:
+    """Return the engine that the options choose.
 
-    task_spec: The task, its rewards and its system prompt.
-    config: The whole configuration, except for the settings of `with_epochs_as_steps`.
-    defaults: The settings of `config` that were not given, as `default_settings` chose them.
+    Raises:
+        InputError: for options that contradict each other, values out of range, and packages that are not installed.
     """
+    for name, value in options.engine_options.items():
+        check_value(ENGINE_OPTIONS[name], value)
+    chosen = {name: value for name, value in options.engine_options.items() if not ENGINE_OPTIONS[name].is_off(value)}
+    check_unused(chosen, ENGINE_OPTIONS)
+    is_trl = chosen.get("engine") == TRL
+    if "fsdp" in chosen and world_size() == 1:
+        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
+    lora = None
+    if "use_peft" in chosen:
+        lora = LORA_DEFAULTS | {name: chosen[name] for name in LORA_DEFAULTS if name in chosen}
+        if not is_trl:
+            check_no_dropout(lora["lora_dropout"])
+        check_peft("use_peft", True)
+    if not is_trl:
+        return OurEngine(lora)
+    if find_spec(TRL) is None:
+        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
+    vllm = None
+    if "use_vllm" in chosen:
+        if find_spec("vllm") is None:
+            raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+        vllm = {name: chosen[name] for name in ("use_vllm", *VLLM_OPTIONS) if name in chosen}
+    from grpo_lab.train.trl.engine import TrlEngine  # a run on our own loop needs none of it
 
-    task_spec: TaskSpec
-    config: GRPOConfig
-    defaults: dict
+    return TrlEngine(lora, fsdp="fsdp" in chosen, vllm=vllm)
 
 
-def resolve_options(
-    options: RunOptions, num_parameters: int, device_type: str, *, for_bundled_model: bool = False
-) -> ResolvedOptions:
-    """Look up the task and the rewards that the options name, and fill in default settings.
+def make_config(options: RunOptions, task_spec: TaskSpec, num_parameters: int, device_type: str) -> GRPOConfig:
+    """Return the configuration of a run, with default settings filled in; `with_epochs_as_steps` completes it.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
 
     options: The options of the command.
+    task_spec: The task, which gives the default length of completions, and the weights of its rewards.
     num_parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
-    for_bundled_model: Whether the model is the bundled tiny model, or trained from it.
     """
     settings = options.settings
     for name in user_formulas.FORMULA_TABLES:
         if user_formulas.is_user_formula(settings.get(name)):  # typed, since a file may not name code
             user_formulas.register_user_formula(name, settings[name])
-    task_spec = make_task_spec(**options.task_options, for_bundled_model=for_bundled_model)
-    defaults = default_settings(num_parameters, task_spec.task, device_type, settings)
     for name, setting in STEP_SETTING_OF_OPTION.items():
         if name in options.explicit and setting in options.explicit:
             raise InputError(name, options.explicit[name], f"leave it out, or {setting}")
-    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
-    return ResolvedOptions(task_spec, config, defaults)
+    defaults = default_settings(num_parameters, task_spec.task, device_type, settings)
+    return GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
 
 
 def with_epochs_as_steps(config: GRPOConfig, options: RunOptions, num_rows: int) -> GRPOConfig:

@@ -13,7 +13,7 @@ from tests.support.agreement import draw
 BY_SCALE = {scale: GRPOConfig(scale_rewards=scale) for scale in ("group", "batch", "none")}
 
 
-def computed_advantages(entry: AdvantageEstimator, rewards, config=None):
+def computed_advantages(entry: AdvantageEstimator, rewards, config=BY_SCALE["group"]):
     """Return the advantages of an entry for rewards (P, G), where NaN is a missing reward."""
     return entry.compute(RewardBatch(rewards, ~rewards.isnan()), config)
 
@@ -33,12 +33,12 @@ def test_the_formula_gets_the_rewards_turns_and_states_of_one_group_without_miss
     batches = []
     entry = AdvantageEstimator(lambda batch, config: batches.append(batch) or batch.rewards)
     batch = RewardBatch(rewards, ~rewards.isnan().any(-1), turn_mask, states)
-    assert entry.compute(batch, None).tolist() == [[[1, 2], [0, 0], [3, 4]], [[0, 0]] * 3]
+    assert entry.compute(batch, BY_SCALE["group"]).tolist() == [[[1, 2], [0, 0], [3, 4]], [[0, 0]] * 3]
     (group,) = batches  # the second group has a single reward
     assert group.rewards.tolist() == [[[1, 2], [3, 4]]] and group.has_reward.tolist() == [[True, True]]
     assert torch.equal(group.turn_mask, turn_mask[:1, ::2]) and torch.equal(group.states, states[:1, ::2])
     assert group.all_rewards.tolist() == [[1, 2], [3, 4], [5, 6]]
-    entry.compute(batch._replace(turn_mask=None, states=None), None)
+    entry.compute(batch._replace(turn_mask=None, states=None), BY_SCALE["group"])
     assert (batches[1].turn_mask, batches[1].states) == (None, None)
 
 

@@ -9,8 +9,8 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench import measure
 from grpo_lab.bench.record import PHASE_LABELS, MachineRates, RunResult, RunSpec, Setup, phase_table
-from grpo_lab.train.engines import OurEngine, TrlEngine
-from grpo_lab.trainer.run.inputs import RunCheck
+from grpo_lab.train.engines import OurEngine
+from grpo_lab.train.trl.engine import TrlEngine
 
 RATES = MachineRates(flops=1e9, bytes=2e9)
 TWO_STEPS = RunSpec(Setup(model="tiny", precision="fp32", device="cpu", steps=2, threads=None), seed=0)
@@ -69,6 +69,7 @@ def test_a_model_whose_rewards_never_differ_is_refused(monkeypatch):
 def test_a_run_is_checked_and_timed_by_its_engine_and_loading_takes_no_time_of_it(engine, kind, monkeypatch):
     now, events = [0.0], []
     inputs = SimpleNamespace(config="settings")
+    inputs.check_without_weights = lambda: events.append(("check inputs", inputs))
 
     def load(spec):
         now[0] += 100
@@ -85,11 +86,6 @@ def test_a_run_is_checked_and_timed_by_its_engine_and_loading_takes_no_time_of_i
     monkeypatch.setattr(measure, "peak_memory", lambda: 7)
     monkeypatch.setattr(measure.time, "process_time", lambda: now[0])
     monkeypatch.setattr(kind, "check", lambda self, config: events.append(("check", config)))
-    input_checks = [
-        RunCheck("rows", lambda: events.append(("check inputs", inputs))),
-        RunCheck("model", lambda: pytest.fail("the engine makes this check"), needs_weights=True),
-    ]
-    monkeypatch.setattr(measure, "input_checks", lambda inputs: input_checks)
     monkeypatch.setattr(kind, "run", run)
     result = measure.measure_run(RunSpec(TWO_STEPS.setup, seed=0, engine=engine))
     assert events == [("check", "settings"), ("check inputs", inputs), ("run", inputs)], "as in a command"

@@ -7,6 +7,7 @@ import torch
 from transformers import MambaConfig
 
 from grpo_lab.config import precision
+from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.memory import GIB, fit_to_memory
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
@@ -17,9 +18,9 @@ from grpo_lab.rollout.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
 from grpo_lab.train import read_options
-from grpo_lab.train.plan import resolve_options
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.few_fast import few_fast
+from tests.support.options_config import config_of_options
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import make_config, make_policy
 from tests.support.tool_policy import add, make_tool_policy
@@ -145,11 +146,12 @@ TASKS_WITH_OPTIONS = [
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
-        planned = resolve_options(read_options(["--output_dir", "out", "--task", *options]), parameters, "cuda")
+        train_options = read_options(["--output_dir", "out", "--task", *options])
+        expected = config_of_options(train_options, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
-        for name in command.PLANNED_SETTINGS + tuple(planned.defaults):
-            assert getattr(config, name) == getattr(planned.config, name), name
+        for name in command.PLANNED_SETTINGS + SIZE_DEPENDENT_SETTINGS:
+            assert getattr(config, name) == getattr(expected, name), name
 
 
 def inputs_of(model_config, tokenizer, rows, config) -> RunInputs:

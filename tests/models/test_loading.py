@@ -29,8 +29,9 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.train import RunOptions
 from grpo_lab.train.checks import dry_run_lines
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.plan import make_plan
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.trainer.run.checkpoint import check_savable
 from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy, make_tokenizer

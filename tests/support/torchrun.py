@@ -26,4 +26,5 @@ def end_of_errors(run: subprocess.CompletedProcess, lines=25) -> str:
     for line in run.stderr.splitlines():
         writer = re.match(r"\[rank\d+\]", line)
         written.setdefault(writer[0] if writer else "", []).append(line)
-    return "\n".join(line for writer in sorted(written, reverse=True) for line in written[writer][-lines if writer else -120 :])
+    last_lines = {writer: written[writer][-lines if writer else -120 :] for writer in sorted(written, reverse=True)}
+    return "\n".join(line for writer in last_lines for line in last_lines[writer])

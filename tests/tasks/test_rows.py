@@ -13,6 +13,7 @@ from grpo_lab.tasks.rows import Column, LazyRows, Locations, Rows, chat_messages
 from grpo_lab.tasks.user_data import read_user_data
 from grpo_lab.trainer.run.fingerprints import json_hash, rows_fingerprint
 from grpo_lab.trainer.run.inputs import RunInputs, check_dataset
+from tests.support.small_policy import make_policy
 
 values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
 
@@ -87,7 +88,7 @@ def test_lazy_rows_are_a_sequence_and_each_access_makes_a_row(rows):
 def test_run_inputs_treat_lazy_rows_like_a_list(rows):
     lazy, listed = rows
     config = GRPOConfig(seed=3)
-    lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)
+    lazy_inputs, listed_inputs = (RunInputs(*make_policy(), dataset, None, config) for dataset in rows)
     for step in range(9):
         assert lazy_inputs.read_data_rows(step) == listed_inputs.read_data_rows(step)
     contents = json_hash([json_hash(row) for row in listed])  # the fingerprint in runs of earlier versions

@@ -12,8 +12,9 @@ from grpo_lab.rollout.prompts import longest_prompt, prompt_token_ids
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, engines
 from grpo_lab.train import plan as plan_module
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.plan import make_plan
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import inputs as run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -23,6 +24,7 @@ from tests.support.tool_policy import make_tool_policy
 
 # The object that has the function of each check, and the name of the function, in the order of the checks.
 INPUT_CHECKS = [
+    (run_inputs, "check_dataset"),
     (run_inputs, "check_rewards"),
     (run_inputs, "check_evaluation"),
     (run_inputs, "check_turn_advantage"),
@@ -154,16 +156,15 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command
     Run(*make_policy(), ROWS, None, make_config(), inputs_checked=True)
 
 
-@pytest.mark.parametrize("name", ["check_types", "check_dataset", "check_model", "check_savable"])
-def test_a_check_that_needs_weights_is_made_by_a_script_and_by_a_command_after_loading(name, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", ["check_types", "ensure_checked", "check_savable"])
+def test_a_check_of_the_model_is_made_by_a_script_and_by_a_command_after_loading(name, monkeypatch, tmp_path):
     def fail(*_):
         raise InputError(name, 7, "planted")
 
-    monkeypatch.setattr(run_inputs, name, fail)
     arguments = *make_policy(), ROWS, None, make_config(output_dir=str(tmp_path / "out"))
-    for check in run_inputs.input_checks(RunInputs(*arguments)):
-        if not check.needs_weights:
-            check.function()
+    inputs = RunInputs(*arguments)
+    monkeypatch.setattr(run_inputs, name, fail)
+    inputs.check_without_weights()
     for inputs_checked in (False, True):
         with pytest.raises(InputError, match=f"^{name} is 7; planted"):
             Run(*arguments, inputs_checked=inputs_checked)

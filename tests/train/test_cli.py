@@ -19,7 +19,7 @@ from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate
-from grpo_lab.task_spec import DEFAULT_SYSTEM_PROMPT
+from grpo_lab.task_spec import DEFAULT_SYSTEM_PROMPT, make_task_spec
 from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
@@ -27,7 +27,8 @@ from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.train import engines
 from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
-from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, resolve_options
+from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, make_config
+from tests.support.options_config import config_of_options
 from tests.support.refusals import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights
@@ -79,7 +80,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return resolve_options(parse(*arguments), parameters, device_type).config
+    return config_of_options(parse(*arguments), parameters, device_type)
 
 
 @pytest.fixture(autouse=True)
@@ -128,13 +129,15 @@ def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    planned = resolve_options(parse("--seed", "2"), 459_904, "cpu", for_bundled_model=True)
-    assert replace(planned.config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
-    assert planned.task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
+    options = parse("--seed", "2")
+    task_spec = make_task_spec(**options.task_options, for_bundled_model=True)
+    config = make_config(options, task_spec, 459_904, "cpu")
+    assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
+    assert task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
     monkeypatch.undo()
-    assert planned.task_spec.rows("train", None, 2) == addition_problems("train", NUM_TRAINING_SUMS, 2)
-    assert all(len(row["prompt"]) == 1 for row in planned.task_spec.rows("train", 5, 2)), "without a system prompt"
+    assert task_spec.rows("train", None, 2) == addition_problems("train", NUM_TRAINING_SUMS, 2)
+    assert all(len(row["prompt"]) == 1 for row in task_spec.rows("train", 5, 2)), "without a system prompt"
 
 
 class TrainCalled(Exception):
@@ -394,7 +397,7 @@ def test_a_typed_batch_replaces_that_of_a_file_with_its_micro_batch(checkpoint_n
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = resolve_options(options, parameters, "cpu").config
+        config = config_of_options(options, parameters, "cpu")
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -427,7 +430,8 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
     assert "\n".join(f"  {line}" for line in text.splitlines()) in output
     *_, count, checked, not_tried = output.splitlines()
     assert count == "dry run: no problems found" and not_tried.startswith("  not tried: loading the weights, sampling")
-    assert checked.startswith("  checked: ") and "; 30 rows: columns, expected answers, room for each" in checked
+    assert checked.startswith("  checked: ") and "; columns of dataset; " in checked
+    assert "; 30 rows: expected answers, room for each" in checked
     assert not (workdir / "out").exists()
     (workdir / "out").mkdir()
     (workdir / "out/metrics.jsonl").write_text("mine", encoding="utf-8")

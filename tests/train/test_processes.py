@@ -14,9 +14,11 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.tasks import task_table
 from grpo_lab.train import cli
-from grpo_lab.train.engines import OurEngine, TrlEngine, make_engine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
+from grpo_lab.train.plan import make_engine
 from grpo_lab.train.processes import stop_if_a_process_is_gone
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.run.session import RESUME_HINT
 from tests.parity.engines import require_engine

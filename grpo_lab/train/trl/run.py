@@ -40,7 +40,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder, checkpoint_name
-from grpo_lab.trainer.run.inputs import RunInputs, input_checks
+from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run.session import RESUME_HINT, Session, open_session
 
@@ -86,6 +86,7 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
+    inputs.check_without_weights()
     return train_on_trl(inputs, callback, lora=lora, fsdp=fsdp, vllm=vllm, saved_options=saved_options)
 
 
@@ -97,18 +98,14 @@ def train_on_trl(
     fsdp: bool = False,
     vllm: dict | None = None,
     saved_options: dict | None = None,
-    inputs_checked: bool = False,
 ) -> list[dict]:
     """Train the model in `inputs` on TRL's trainer; scripts (`train`) and commands (`TrlEngine.run`) end here.
 
-    The inputs passed the checks of TRL's settings and, if `inputs_checked`, those without weights. The others are made
-    here. The other arguments and the result are those of `train`.
+    The inputs passed the checks of TRL's settings and those without weights; those of the model are made here. The
+    other arguments and the result are those of `train`.
     """
-    for check in input_checks(inputs):
-        # The checks that need weights print lines on the inputs, so only one process makes them.
-        is_due = is_main_process() if check.needs_weights else not inputs_checked
-        if is_due:
-            check.function()
+    if is_main_process():  # since it prints
+        inputs.check_model()
     model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
     rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.read_data_rows(step)]
     check_prompts_for_trl(inputs, rows_of_all_steps)

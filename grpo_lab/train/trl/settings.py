@@ -4,7 +4,7 @@ TRL receives what `settings_for_trl` returns. All other settings are read by thi
 their unit: `eval_steps`, `warmup_steps` and `logging_steps` count steps.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError
@@ -22,18 +22,6 @@ if TYPE_CHECKING:  # not imported here, so that the error for a wrong option app
 PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}
 # Precisions in the file of a run that TRL lacks, and the precision that replaces each.
 PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A difference between a run on TRL and the same run in our own loop.
-
-    in_our_loop: The value of a setting in our own loop, or a text on what our own loop does.
-    on_trl: The value that TRL receives, or a text on what TRL does.
-    """
-
-    in_our_loop: Any
-    on_trl: Any
 
 
 def check_settings(config: GRPOConfig, has_lora: bool = False) -> None:
@@ -125,7 +113,7 @@ def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
     return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
 
 
-def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, dict[str, Difference]]:
+def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, dict[str, tuple[Any, Any]]]:
     """Replace or drop settings in the file of a run that TRL lacks, if the training stays the same without them.
 
     All other settings stay in the result, and `check_settings` refuses those that TRL lacks.
@@ -142,18 +130,21 @@ def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, di
     for name, entry in OUR_SETTINGS.items():
         default = SETTINGS[name].default
         if entry.drop_reason and name not in typed and options_of_file.get(name, default) != default:
-            changed_settings[name] = Difference(options.pop(name), entry.drop_reason)
+            changed_settings[name] = (options.pop(name), entry.drop_reason)
     precision = options_of_file.get("precision")
     if "precision" not in typed and precision in PRECISION_SUBSTITUTES:
         options["precision"] = PRECISION_SUBSTITUTES[precision]
-        changed_settings["precision"] = Difference(precision, f"{options['precision']}: 16 bytes per parameter, not 6")
+        changed_settings["precision"] = (precision, f"{options['precision']}: 16 bytes per parameter, not 6")
     return options, changed_settings
 
 
-def differences_table(config: GRPOConfig, changed_settings: dict[str, Difference], vllm: dict | None = None) -> str:
+def differences_table(
+    config: GRPOConfig, changed_settings: dict[str, tuple[Any, Any]], vllm: dict | None = None
+) -> str:
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
     changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns them.
+        Every difference is a pair: the value of a setting, or a text, for our own loop, and the same for TRL.
     vllm: Settings of vLLM, as in `TrlEngine`.
     """
     differences = dict(changed_settings)
@@ -161,16 +152,16 @@ def differences_table(config: GRPOConfig, changed_settings: dict[str, Difference
     if config.updates_per_step > 1:
         for name, updates in settings_in_updates(config).items():
             in_updates = f"{updates} updates, which are {updates // config.updates_per_step} steps"
-            differences[name] = Difference(getattr(config, name), in_updates)
+            differences[name] = (getattr(config, name), in_updates)
     if num_processes > 1:
         for name, value in batch_settings_per_process(config).items():
             our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
-            differences[name] = Difference(our_value, f"{value} in each of {num_processes} processes")
+            differences[name] = (our_value, f"{value} in each of {num_processes} processes")
     trl_sampler = f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate"
-    differences["sampler"] = Difference("our own", trl_sampler)
+    differences["sampler"] = ("our own", trl_sampler)
     rows = [
-        (name, as_option_text(difference.in_our_loop), as_option_text(difference.on_trl))
-        for name, difference in differences.items()
+        (name, as_option_text(in_our_loop), as_option_text(on_trl))
+        for name, (in_our_loop, on_trl) in differences.items()
     ]
     lines = [("setting", "here", "on TRL"), *rows]
     names, our_values, _ = zip(*lines, strict=True)

@@ -1,7 +1,7 @@
 """The inputs of a run: model, tokenizer, data, rewards and settings; and their checks before the first step.
 
-`input_checks` lists the checks. A script makes all of them at once. A command makes those without weights before it
-loads the model, and the others after that; its dry run reports every check without weights that fails.
+A script makes all checks at once. A command makes those without weights before it loads the model, and `check_model`
+after that; its dry run reports every check without weights that fails.
 """
 
 import functools
@@ -19,10 +19,11 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import autocast
 from grpo_lab.models.adapters import has_adapter
+from grpo_lab.models.loading import ModelWithoutWeights
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import Environment
+from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.attention import attention_dtype, describe_attention
 from grpo_lab.rollout.model import has_fast_path
 from grpo_lab.rollout.prompts import check_prompts, end_token_ids, find_prompt_quirks, longest_prompt
@@ -31,10 +32,20 @@ from grpo_lab.tasks.rows import LazyRows
 from grpo_lab.trainer.run.checkpoint import check_savable
 
 
+class RunCheck(NamedTuple):
+    """A check of a run: what it checks, in words, and the function that raises an error if the check fails."""
+
+    description: str
+    function: Callable[[], None]
+
+
 # Not compared and not printed field by field: that would read whole models and data sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class RunInputs:
-    """The inputs of a run, under the names of the arguments of `Run` and in their order."""
+    """The inputs of a run, under the names of the arguments of `Run` and in their order.
+
+    Before the weights are loaded, the model is a `ModelWithoutWeights`.
+    """
 
     model: Any
     tokenizer: Any
@@ -43,6 +54,9 @@ class RunInputs:
     config: GRPOConfig
     eval_dataset: Rows | None = None
     environment: Environment | None = None
+
+    def __post_init__(self):
+        check_types(self)
 
     @property
     def datasets(self) -> dict[str, Rows]:
@@ -62,72 +76,57 @@ class RunInputs:
             data_rows.append(self.dataset[order[position_in_epoch]])
         return data_rows
 
+    def checks_without_weights(self) -> Iterator[RunCheck]:
+        """Yield the checks that need no weights, in their order.
+
+        The description of a check may count rows whose form the check before it has checked.
+        """
+        for name, dataset in self.datasets.items():
+            yield RunCheck(f"columns of {name}", functools.partial(check_dataset, dataset, name))
+        yield RunCheck("arguments of the rewards", lambda: check_rewards(self))
+        yield RunCheck("held-out rows for the evaluations", lambda: check_evaluation(self))
+        yield RunCheck("settings of turns", lambda: check_turn_advantage(self.config, self.environment))
+        held_out = f" and {len(self.eval_dataset):,} held out" if self.eval_dataset is not None else ""
+        room = "room for each prompt"
+        if self.environment is not None and self.environment.schemas is not None:
+            room += " and its tools, and the chat template has them"
+        rows = f"{len(self.dataset):,} rows{held_out}: expected answers, {room}"
+        yield RunCheck(rows, lambda: check_prompts_of_run(self))
+
+    def check_without_weights(self) -> None:
+        """Raise InputError for the first of the `checks_without_weights` that fails."""
+        for check in self.checks_without_weights():
+            check.function()
+
+    def check_model(self) -> None:
+        """Raise InputError for a model that cannot be trained or saved, and print notes on its prompts and attention.
+
+        The notes say how the chat template changes the prompts, and which implementation of attention computes rows
+        that are too long for a mask.
+        """
+        model, tokenizer, config = self.model, self.tokenizer, self.config
+        if has_adapter(model):
+            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
+        ensure_checked(model)
+        datasets = self.datasets.values()
+        prompts = (dataset[index]["prompt"] for dataset in datasets for index in range(len(dataset)))
+        for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
+            print(f"prompts: {line}")
+        if has_fast_path(model):
+            schemas = None if self.environment is None else self.environment.schemas
+            max_length = longest_prompt(tokenizer, self.dataset, schemas) + config.max_completion_length
+            with autocast(model, config):
+                attention = describe_attention(max_length, model.device.type, attention_dtype(model))
+            if attention is not None:  # None: no row is too long for a mask
+                print(f"attention: {attention}")
+        if config.output_dir is not None:
+            check_savable(model, tokenizer)
+
 
 @functools.lru_cache(maxsize=2)
 def _random_order(count: int, seed: int) -> list[int]:
     """Return the indices 0 to count - 1 in an order that depends on the seed alone."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-class RunCheck(NamedTuple):
-    """A check of a run: what it checks, in words, and the function that raises an error if the check fails."""
-
-    description: str
-    function: Callable[[], None]
-    needs_weights: bool = False  # whether it is made after the weights are loaded
-
-
-def input_checks(inputs: RunInputs) -> Iterator[RunCheck]:
-    """Yield all checks of a run's inputs, in their order; callers leave out those that they have made already.
-
-    The descriptions read the data sets. So a caller whose data sets have not been checked makes each check before it
-    requests the next one.
-
-    inputs: The inputs of the run. Before the weights are loaded, its model is a `ModelWithoutWeights`, and its data
-        sets are rows of a task, which need no check of their columns.
-    """
-    yield RunCheck("types of model, tokenizer and settings", lambda: check_types(inputs), needs_weights=True)
-    for name, dataset in inputs.datasets.items():
-        yield RunCheck(f"columns of {name}", functools.partial(check_dataset, dataset, name), needs_weights=True)
-    yield RunCheck("arguments of the rewards", lambda: check_rewards(inputs))
-    yield RunCheck("held-out rows for the evaluations", lambda: check_evaluation(inputs))
-    yield RunCheck("settings of turns", lambda: check_turn_advantage(inputs.config, inputs.environment))
-    held_out = f" and {len(inputs.eval_dataset):,} held out" if inputs.eval_dataset is not None else ""
-    room = "room for each prompt"
-    if inputs.environment is not None and inputs.environment.schemas is not None:
-        room += " and its tools, and the chat template has them"
-    rows = f"{len(inputs.dataset):,} rows{held_out}: columns, expected answers, {room}"
-    yield RunCheck(rows, lambda: check_prompts_of_run(inputs))
-    yield RunCheck(
-        "model, with notes on its prompts and its attention", lambda: check_model(inputs), needs_weights=True
-    )
-    if inputs.config.output_dir is not None:
-        savable = "model and tokenizer can be saved"
-        yield RunCheck(savable, lambda: check_savable(inputs.model, inputs.tokenizer), needs_weights=True)
-
-
-def check_model(inputs: RunInputs) -> None:
-    """Raise InputError for a model that cannot be trained, and print notes on its prompts and its attention.
-
-    The notes say how the chat template changes the prompts, and which implementation of attention computes rows that
-    are too long for a mask.
-    """
-    model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
-    if has_adapter(model):
-        check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
-    ensure_checked(model)
-    datasets = inputs.datasets.values()
-    prompts = (dataset[index]["prompt"] for dataset in datasets for index in range(len(dataset)))
-    for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
-        print(f"prompts: {line}")
-    if not has_fast_path(model):
-        return
-    schemas = None if inputs.environment is None else inputs.environment.schemas
-    max_length = longest_prompt(tokenizer, inputs.dataset, schemas) + config.max_completion_length
-    with autocast(model, config):
-        attention = describe_attention(max_length, model.device.type, attention_dtype(model))
-    if attention is not None:  # None: no row is too long for a mask
-        print(f"attention: {attention}")
 
 
 def check_rewards(inputs: RunInputs) -> None:
@@ -195,13 +194,15 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
 
 
 def check_types(inputs: RunInputs) -> None:
-    """Raise InputTypeError if model, tokenizer or configuration has a wrong type, for instance if two are swapped."""
+    """Raise InputTypeError if an input of a run has a wrong type, for instance if model and tokenizer are swapped."""
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
+    check_is_environment(inputs.environment)
     has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    is_model = has_head or isinstance(model, ModelWithoutWeights)
     is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
     for name, value, has_type, expected in (
         ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
-        ("model", model, has_head, "a causal language model, as load_policy returns it"),
+        ("model", model, is_model, "a causal language model, as load_policy returns it"),
         ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
     ):
         if not has_type:

@@ -16,7 +16,7 @@ from grpo_lab.models.adapters import frozen_copy, has_adapter, without_adapter
 from grpo_lab.models.selfcheck import disable_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
-from grpo_lab.rollout.environments.environment import Environment, check_is_environment
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.model import checkpointed_layers, training_mode
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
@@ -26,7 +26,7 @@ from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.inputs import RunInputs, input_checks
+from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import completion_records
 from grpo_lab.trainer.run.session import Session, open_session
 
@@ -46,8 +46,8 @@ class Run:
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
-        inputs_checked: True makes only the checks with `needs_weights`: a command has made the others before it loads
-            the weights. False makes all checks.
+        inputs_checked: True if `RunInputs.check_without_weights` was called before the weights were loaded, as in a
+            command. Its checks are then not made here.
 
     Attributes:
         inputs: The arguments from `model` to `environment`, under the same names.
@@ -67,11 +67,10 @@ class Run:
         *,
         inputs_checked: bool = False,
     ):
-        check_is_environment(environment)
         self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        for check in input_checks(self.inputs):
-            if check.needs_weights or not inputs_checked:
-                check.function()
+        if not inputs_checked:
+            self.inputs.check_without_weights()
+        self.inputs.check_model()
         self.saved_options = saved_options or {}
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)

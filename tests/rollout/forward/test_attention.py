@@ -26,7 +26,7 @@ from grpo_lab.rollout.forward.attention import (
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.packing import packed_hidden, packed_prompts, unique_prefixes
 from grpo_lab.rollout.rollout import EncodedPrompts
-from grpo_lab.trainer.run.inputs import RunInputs, input_checks
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.few_fast import few_fast
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import logprob_inputs, unequal_rows
@@ -309,7 +309,6 @@ def test_a_run_with_long_rows_prints_its_attention_kernel(capsys, monkeypatch):
     ):
         monkeypatch.setattr(attention, "LONGEST_MASKED", longest)
         config = GRPOConfig(max_completion_length=10, disable_tqdm=True)
-        for check in input_checks(RunInputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], None, config)):
-            check.function()
+        RunInputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], None, config).check_model()
         printed = capsys.readouterr().out.splitlines()
         assert [line for line in printed if line.startswith("attention")] == expected

@@ -14,13 +14,14 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import option_actions
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train.engines import OurEngine, make_engine
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
-from grpo_lab.train.plan import resolve_options, with_epochs_as_steps
+from grpo_lab.train.plan import make_engine, with_epochs_as_steps
 from grpo_lab.train.trl import file as trl_file
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, NoteKind, is_from_trl, translate
 from grpo_lab.train.trl.table import OTHER_VERSIONS, TRL_TABLE, TRL_VERSION
 from tests.parity.engines import require_engine
+from tests.support.options_config import config_of_options
 from tests.support.trl_differences import MEANINGS
 
 trl = require_engine("trl")
@@ -151,7 +152,7 @@ def test_translation_notes_classify_each_name():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.plan.find_spec", lambda name: name)
     dump = make_trl_config(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(
         dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTION_NAMES, {"task": "sums"}
@@ -200,7 +201,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
             content if text is str else text(make_trl_config(tmp_path).to_dict()), encoding="utf-8"
         )
         read = train_command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = resolve_options(read, 1000, "cpu").config
+        config = config_of_options(read, 1000, "cpu")
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -223,7 +224,7 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = resolve_options(options, 1000, "cpu").config
+    config = config_of_options(options, 1000, "cpu")
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
     options = train_command.read_options(
         ["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"]
@@ -233,17 +234,15 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = resolve_options(train_command.read_options(arguments), 1000, "cpu").config
+    config = config_of_options(train_command.read_options(arguments), 1000, "cpu")
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
-    config = resolve_options(
-        train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
-    ).config
+    config = config_of_options(train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu")
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = resolve_options(options, 1000, "cpu").config
+    config = config_of_options(options, 1000, "cpu")
     counted = with_epochs_as_steps(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
@@ -253,14 +252,14 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     assert "num_train_epochs" not in counted.as_dict()
     both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
-        resolve_options(both, 1000, "cpu")
+        config_of_options(both, 1000, "cpu")
     both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
-        resolve_options(both, 1000, "cpu")
+        config_of_options(both, 1000, "cpu")
     constant = RunOptions({"warmup_ratio": 0.1, "lr_scheduler_type": "constant"})
     refusal = "^warmup_ratio is 0.1; leave it out: nothing reads it with lr_scheduler_type = 'constant'"
     with pytest.raises(InputError, match=refusal):
-        with_epochs_as_steps(resolve_options(constant, 1000, "cpu").config, constant, 10)
+        with_epochs_as_steps(config_of_options(constant, 1000, "cpu"), constant, 10)
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must lie in"):
         with_epochs_as_steps(config, RunOptions({"num_train_epochs": 0.0}), 10)
 

@@ -10,14 +10,15 @@ import torch
 from grpo_lab import train as train_command
 from grpo_lab.config import GRPOConfig, precision
 from grpo_lab.models import load_policy
-from grpo_lab.train import engines
-from grpo_lab.train.engines import OurEngine, TrlEngine
+from grpo_lab.train import plan
+from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
-from grpo_lab.train.plan import resolve_options
 from grpo_lab.train.trl import settings as trl_settings
+from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.train.trl.table import Handling, settings_handled
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
+from tests.support.options_config import config_of_options
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import letter_reward, make_config
 from tests.support.trl_differences import MEANINGS
@@ -115,7 +116,7 @@ REFUSED = [
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
         assert message in refusal_of(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
-    monkeypatch.setattr(engines, "find_spec", lambda package: None)
+    monkeypatch.setattr(plan, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
     assert 'trl is not installed; pip install "grpo-lab[engines]"' in refusal_of(train_command.main, *trl_options)
 
@@ -130,17 +131,17 @@ def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
-    assert engines.VLLM_OPTIONS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert plan.VLLM_OPTIONS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
-    if engines.find_spec("vllm") is None:
+    if plan.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            engines.make_engine(RunOptions(server))
-    monkeypatch.setattr(engines, "find_spec", lambda package: package)
-    vllm = engines.make_engine(RunOptions(server)).vllm
+            plan.make_engine(RunOptions(server))
+    monkeypatch.setattr(plan, "find_spec", lambda package: package)
+    vllm = plan.make_engine(RunOptions(server)).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = engines.make_engine(RunOptions({"engine": "trl", "use_vllm": True}))
+    engine = plan.make_engine(RunOptions({"engine": "trl", "use_vllm": True}))
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
@@ -157,7 +158,7 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     options = train_command.read_options([*arguments, "--engine", "trl"])
     assert "log_kl" not in options.explicit
     assert options.settings["precision"] == "fp32-master" and options.settings["max_steps"] == 7
-    config = resolve_options(options, 10**7, "cuda").config
+    config = config_of_options(options, 10**7, "cuda")
     trl_settings.check_settings(config)
     table = trl_settings.differences_table(config, options.changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -166,4 +167,4 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(resolve_options(typed, 10**7, "cuda").config)
+        trl_settings.check_settings(config_of_options(typed, 10**7, "cuda"))
