@@ -344,7 +344,7 @@ def _is_safe_task(name: Any) -> bool:
 
 
 def _is_network_path(value: Any) -> bool:
-    """Return True for a path such as \\\\host\\share; even a look whether it exists lets Windows log in to that host."""
+    """Return True for a path such as \\\\host\\share; looking for it lets Windows log in to that host."""
     return any(re.match(r"\\|/[\\/]", str(path)) for path in (value if isinstance(value, list) else [value]))
 
 
