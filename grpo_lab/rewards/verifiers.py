@@ -58,8 +58,9 @@ def math_reward(
       (3 1/2). It may have a power of ten (1.5e3, 10^6) and separated thousands (1,234; 1'234; 1.234,50), or be in
       Chinese words (三十, 三分之一).
     - A per cent sign divides by 100: 25% is 1/4 and not 25.
-    - A unit, or a base, may be missing. It must not contradict the expected one, and is not converted: 5 cm is 5, but
-      not 5 m; 12_5 is not 12_6. A single letter right after a number may be a variable: 3t is not 3.
+    - A unit, or a base, may be missing or added. It must not contradict the expected one, and is not converted: 5 cm
+      is 5, but not 5 m; 12_5 is not 12_6. A single letter right after a number may be a variable: 3t is not 3, and 3 is
+      not 3t.
     - An equation with a name on one side gives a value: x = 4 is 4.
     - If an expression is expected, an equal one is accepted: 1+x for x+1, and 1024 for 2^{10}.
     - Order counts in tuples, but not in sets and bare lists. A set is not a tuple. x > 3 is (3, \infty).
@@ -152,8 +153,10 @@ def decide_without_library(expected: str, submitted: str) -> Verdict | Expressio
         quantity = parse_quantity(value)
         if quantity is None or quantity.value != expected_quantity.value:
             return "different"
+        # One of the two may lack the unit, if the other one has a unit that cannot be a variable.
         may_lack_unit = not quantity.unit and not _NUMBER_WITH_LETTER.fullmatch(expected_value)
-        units_agree = expected_quantity.unit in ("", quantity.unit) or may_lack_unit
+        may_add_unit = not expected_quantity.unit and not _NUMBER_WITH_LETTER.fullmatch(value)
+        units_agree = expected_quantity.unit == quantity.unit or may_lack_unit or may_add_unit
         names_agree = not expected_name or name in ("", expected_name)
         return "equal" if units_agree and names_agree else "different"
     if _WORDS.fullmatch(pair.expected):
