@@ -182,7 +182,7 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 def gym_reward(
     completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
-) -> list[float]:
+) -> list[float | None]:
     """Return the score that the verifier of reasoning-gym gives each answer, from 0 to 1.
 
     Some verifiers give partial credit to an answer that is nearly right or well-formed. The answer is the text of the
@@ -192,7 +192,7 @@ def gym_reward(
     Args:
         completions: Strings or lists of chat messages.
         gym: The problem of each completion: a dict with "generator", "options" and "index", as in the rows of
-            `grpo_lab.tasks.gym.gym_problems`.
+            `grpo_lab.tasks.gym.gym_problems`. If an entry is None, the reward does not apply, and None is returned.
         time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
             Python. An answer that takes longer earns 0, and a warning counts it.
         batch_time_limit: The seconds for all answers together. Answers that are left then also earn 0.
@@ -201,16 +201,19 @@ def gym_reward(
     check_number_setting("gym_reward: time_limit", time_limit)
     check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
     calls = [
-        (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
+        None
+        if entry is None
+        else (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(calls)), time_limit, batch_time_limit)
-    if late_answers := [call[-1] for call in calls if scores[call] is None]:
+    distinct_calls = [call for call in dict.fromkeys(calls) if call is not None]
+    scores = VERIFIER_PROCESS.run_batch("score", distinct_calls, time_limit, batch_time_limit)
+    if late_answers := [call[-1] for call in calls if call is not None and scores[call] is None]:
         summary = f"gym_reward: {len(late_answers)} of {len(calls)} answers were not scored"
         limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
         message = f"{summary} within {limits}, and earn 0; first: {late_answers[0][:80]!r}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return [scores[call] or 0.0 for call in calls]
+    return [None if call is None else scores[call] or 0.0 for call in calls]
 
 
 def _read_answer(text: str) -> str:
