@@ -75,7 +75,7 @@ class TrainOptions:
     model: str = option(
         "tiny",
         '"tiny", "smollm2", "qwen", "auto", a folder or a hub id',
-        named_code=NamedCode.NOTHING,
+        named_code=NamedCode.PATH,
         metavar="MODEL",
     )
     # No file may hold this one: `option_actions` leaves it out.
@@ -279,22 +279,26 @@ def option_actions(parser: Parser) -> dict:
 
 
 def check_no_code_named(options: dict[str, Any], file: Path) -> None:
-    """Raise InputError if a file of settings names code to import, which the user has to type instead.
+    """Raise InputError if a file of settings names code to import, or a network path: the user has to type these.
 
-    Otherwise the author of the file could run code on this machine, through a task, a reward, a tool or a formula. A
-    file may name the rewards and tasks of this package, and files of problems.
+    Otherwise the author of the file could run code on this machine, through a task, a reward, a tool or a formula; and
+    Windows would send the user's login to the host of a network path. A file may name the rewards and tasks of this
+    package, and files of problems.
 
     options: The options in the file, without those that were also typed.
     file: The file of settings, for the error message.
     """
     for name, words in options_naming_code(options).items():
         expected = "from a file only names of this package and problems on this machine are taken, since others may "
-        expected += f"run code; if you trust it, type {shell_line(words)}"
+        expected += "run code"
+        if named_code(name) is NamedCode.PATH:
+            expected = "from a file no network path is taken, since Windows would send your login to that host"
+        expected += f"; if you trust it, type {shell_line(words)}"
         raise InputError(name, options[name], expected, problem=f"is {options[name]!r:.200} in {str(file)!r}")
 
 
 def options_naming_code(options: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the options that name code and so have to be typed: for each, its words on a command line.
+    """Return the options that name code, or a network path, and have to be typed: for each, its words when typed.
 
     They come in the order of their declarations; after them, those without one.
     """
@@ -326,22 +330,28 @@ def _are_our_rewards(value: Any) -> bool:
 def _is_safe_task(name: Any) -> bool:
     """Return True for a task that a file may name because it runs no code of a user.
 
-    These are the tasks of the package, a gym generator with plain options, and problems on this machine. A network
-    path such as \\\\host\\share is refused, since Windows would send the user's login to that host.
+    These are the tasks of the package, a gym generator with plain options, and problems on this machine.
     """
     if not isinstance(name, str):
         return name is None
     if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
         return True
     path = name.removeprefix("gsm8k:")
-    is_remote = re.match(r"\\|/[\\/]", path)
+    if _is_network_path(path):
+        return False
     is_data = path != name or name.endswith(FILE_SUFFIXES) or Path(path).is_dir()
-    return not is_remote and is_data and Path(path).exists()
+    return is_data and Path(path).exists()
+
+
+def _is_network_path(value: Any) -> bool:
+    """Return True for a path such as \\\\host\\share; looking for it lets Windows log in to that host."""
+    return any(re.match(r"\\|/[\\/]", str(path)) for path in (value if isinstance(value, list) else [value]))
 
 
 # For each kind of code, a function that returns True for a value that a file may hold.
 MAY_BE_IN_FILE: dict[NamedCode, Callable[[Any], bool]] = {
     NamedCode.NOTHING: lambda value: True,
+    NamedCode.PATH: lambda value: not _is_network_path(value),
     NamedCode.REWARDS: _are_our_rewards,
     NamedCode.TASK: _is_safe_task,
     NamedCode.FORMULA: lambda name: ":" not in str(name),

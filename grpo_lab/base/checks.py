@@ -18,8 +18,8 @@ class InputError(ValueError):
     argument: The name of the argument. Without the other arguments it is the whole message.
     value: The value of the argument.
     expected: What is expected instead, for the end of the message.
-    problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)"; None for "is" and the
-        value, and "" for neither.
+    problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)"; "" for neither. None:
+        "is" and the value if something is `expected`, else neither.
 
     Attributes:
         message_after_argument: The message without the argument.

@@ -23,6 +23,7 @@ class NamedCode(Enum):
     """The kind of code that the value of an option can name, by which a file of options is judged."""
 
     NOTHING = "no code: a file may hold any value"
+    PATH = "no code, but a path: a file may hold none of another machine"
     TASK = "a task or a data set"
     REWARDS = "reward functions"
     FORMULA = "a loss or an estimator of advantages"

@@ -46,7 +46,7 @@ class RunSettings:
         "folder for checkpoints and metrics (none: nothing is kept)",
         group="the run",
         may_change_on_resume=True,
-        named_code=NamedCode.NOTHING,
+        named_code=NamedCode.PATH,
     )
     seed: int = option(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = option(

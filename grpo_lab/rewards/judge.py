@@ -178,6 +178,12 @@ _CLAUSE_ZH = re.compile(
 _VERDICT_WORD_ZH = re.compile("正确|错|否|有误|不对|准确")
 _CONDITION = re.compile("(?:only |but )?(?:if|unless|assuming|provided|supposing)\\b|如果|假如|除非|若")
 _EXCEPTION = re.compile("(?:except|apart from|aside from|other than|save for|only)\\b|除了|除|只是|只不过")
+# A clause that calls something wrong: without a negation before the word, and not about the way to the answer.
+_CALLS_WRONG = re.compile(
+    r"(?!.*\b(?:intermediate|reasoning|thinking|explanations?|derivations?|arguments?|proofs?|work|working|calculations?"
+    r"|methods?|approach|steps?)\b)(?:(?!\b(?:no|not|none|nothing|never|neither|nor|without)\b).)*"
+    rf"\b(?:{_WRONG})\b|(?!.*(?:过程|步|推理|推导|解释|中间|计算|方法|思路))[^不没无未非]*(?:错|有误|不对)"
+)
 # Words of a question for a fault, and pieces of a question that offers both answers, such as "or not" or 对不对.
 _FAULT = re.compile(
     rf"\b(?:{_WRONG}|not|fails?|errors?|mistakes?|faults?|problems?|differs?|differences?|different|contradicts?"
@@ -239,9 +245,10 @@ def read_verdict(reply: str) -> str | None:
     means no, while "the correct answer is 7", "no error found", "maybe correct" and questions are unclear.
 
     A verdict in the first clause, or after the last colon, decides ("No, because ...", "判断：否"). But one in the
-    first clause is unclear if a later clause contradicts it ("No, wait, it is correct"), and a yes also if a condition
-    or an exception follows. In all other replies, every clause that contains a verdict word has to give the same
-    verdict. A mere yes or no is unclear after a question that asks for a fault ("Incorrect? No").
+    first clause is unclear if a later clause contradicts it ("No, wait, it is correct"). A yes there is also unclear if
+    a condition or an exception follows, or if a later clause calls something other than the reasoning wrong ("Yes, but
+    the unit is wrong"). In all other replies, every clause that contains a verdict word has to give the same verdict. A
+    mere yes or no is unclear after a question that asks for a fault ("Incorrect? No").
 
     Yes, correct, 是, 对 and 正确 mean yes; no, incorrect, wrong, 否, 不是, 不对, 错误, 不正确 and 没有……正确 mean no.
 
@@ -283,7 +290,10 @@ def _verdict_of_clauses(clauses: list[Clause]) -> str | None:
     if first_reading == "yes":
         second_text = clauses[1].text if len(clauses) > 1 else ""
         is_restricted = _CONDITION.match(second_text) or _EXCEPTION.match(second_text)
-        return None if "no" in distinct_readings or is_restricted else "yes"
+        is_contradicted = "no" in distinct_readings or any(
+            clause.reading == "unclear" and _CALLS_WRONG.match(clause.text) for clause in clauses
+        )
+        return None if is_contradicted or is_restricted else "yes"
     return "yes" if distinct_readings == {"yes"} else None
 
 

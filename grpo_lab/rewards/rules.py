@@ -74,10 +74,10 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 
     r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.1}
 
-    The think block is ignored. Both texts are normalised first: `normalise_text(text)` returns a text with single
-    spaces, ordinary characters for full-width ones, and no commas between thousands. Then texts are compared, not
-    values: if 4 is expected, "04" and "4.0" are wrong. An empty answer is always wrong, even if the expected text is
-    empty.
+    The last closed answer block of the whole text counts, also one within the thinking, unlike in `number_reward` and
+    `math_reward`. Both texts are normalised first: `normalise_text(text)` returns a text with single spaces, ordinary
+    characters for full-width ones, and no commas between thousands. Then texts are compared, not values: if 4 is
+    expected, "04" and "4.0" are wrong. An empty answer is always wrong, even if the expected text is empty.
 
     Args:
         completions: y, strings or lists of chat messages; `completion_text(completion)` returns the string of either.
@@ -148,8 +148,9 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.8}
 
     The reward is gamed by an answer that lists every number: it earns 0.5 without solving anything, as much as a policy
-    that solves about half of its problems. A substring is enough: "312" contains "12". Both texts are normalised first
-    (`normalise_text`, as in `accuracy_reward`). An empty expected text matches no answer.
+    that solves about half of its problems. A substring is enough: "312" contains "12". The last closed answer block of
+    the whole text counts, also one within the thinking, unlike in `number_reward` and `math_reward`. Both texts are
+    normalised first (`normalise_text`, as in `accuracy_reward`). An empty expected text matches no answer.
 
     Args:
         completions: y, strings or lists of chat messages; `completion_text(completion)` returns the string of either. A

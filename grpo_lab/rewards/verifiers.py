@@ -58,8 +58,9 @@ def math_reward(
       (3 1/2). It may have a power of ten (1.5e3, 10^6) and separated thousands (1,234; 1'234; 1.234,50), or be in
       Chinese words (三十, 三分之一).
     - A per cent sign divides by 100: 25% is 1/4 and not 25.
-    - A unit, or a base, may be missing. It must not contradict the expected one, and is not converted: 5 cm is 5, but
-      not 5 m; 12_5 is not 12_6. A single letter right after a number may be a variable: 3t is not 3.
+    - A unit, or a base, may be missing or added. It must not contradict the expected one, and is not converted: 5 cm
+      is 5, but not 5 m; 12_5 is not 12_6. A single letter right after a number may be a variable: 3t is not 3, and 3 is
+      not 3t.
     - An equation with a name on one side gives a value: x = 4 is 4.
     - If an expression is expected, an equal one is accepted: 1+x for x+1, and 1024 for 2^{10}.
     - Order counts in tuples, but not in sets and bare lists. A set is not a tuple. x > 3 is (3, \infty).
@@ -152,8 +153,10 @@ def decide_without_library(expected: str, submitted: str) -> Verdict | Expressio
         quantity = parse_quantity(value)
         if quantity is None or quantity.value != expected_quantity.value:
             return "different"
+        # One of the two may lack the unit, if the other one has a unit that cannot be a variable.
         may_lack_unit = not quantity.unit and not _NUMBER_WITH_LETTER.fullmatch(expected_value)
-        units_agree = expected_quantity.unit in ("", quantity.unit) or may_lack_unit
+        may_add_unit = not expected_quantity.unit and not _NUMBER_WITH_LETTER.fullmatch(value)
+        units_agree = expected_quantity.unit == quantity.unit or may_lack_unit or may_add_unit
         names_agree = not expected_name or name in ("", expected_name)
         return "equal" if units_agree and names_agree else "different"
     if _WORDS.fullmatch(pair.expected):
@@ -179,7 +182,7 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 def gym_reward(
     completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
-) -> list[float]:
+) -> list[float | None]:
     """Return the score that the verifier of reasoning-gym gives each answer, from 0 to 1.
 
     Some verifiers give partial credit to an answer that is nearly right or well-formed. The answer is the text of the
@@ -189,7 +192,7 @@ def gym_reward(
     Args:
         completions: Strings or lists of chat messages.
         gym: The problem of each completion: a dict with "generator", "options" and "index", as in the rows of
-            `grpo_lab.tasks.gym.gym_problems`.
+            `grpo_lab.tasks.gym.gym_problems`. If an entry is None, the reward does not apply, and None is returned.
         time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
             Python. An answer that takes longer earns 0, and a warning counts it.
         batch_time_limit: The seconds for all answers together. Answers that are left then also earn 0.
@@ -198,16 +201,19 @@ def gym_reward(
     check_number_setting("gym_reward: time_limit", time_limit)
     check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
     calls = [
-        (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
+        None
+        if entry is None
+        else (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(calls)), time_limit, batch_time_limit)
-    if late_answers := [call[-1] for call in calls if scores[call] is None]:
+    distinct_calls = [call for call in dict.fromkeys(calls) if call is not None]
+    scores = VERIFIER_PROCESS.run_batch("score", distinct_calls, time_limit, batch_time_limit)
+    if late_answers := [call[-1] for call in calls if call is not None and scores[call] is None]:
         summary = f"gym_reward: {len(late_answers)} of {len(calls)} answers were not scored"
         limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
         message = f"{summary} within {limits}, and earn 0; first: {late_answers[0][:80]!r}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return [scores[call] or 0.0 for call in calls]
+    return [None if call is None else scores[call] or 0.0 for call in calls]
 
 
 def _read_answer(text: str) -> str:

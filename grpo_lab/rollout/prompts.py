@@ -56,7 +56,7 @@ def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
 
 
 def check_prompt_form(tokenizer, prompt, name: str) -> None:
-    """Raise ValueError unless the prompt is a string, or a list of messages for a tokenizer with a chat template."""
+    """Raise InputError unless the prompt is a string, or a list of messages for a tokenizer with a chat template."""
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
@@ -115,7 +115,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
         tools: JSON schemas of the functions that the chat template describes to the model.
 
     Raises:
-        ValueError: if a prompt has no token, if a message has no role or no content, if a content is not a string, or
+        InputError: if a prompt has no token, if a message has no role or no content, if a content is not a string, or
             if the tokenizer has no chat template for messages.
     """
     if not prompts:
@@ -203,7 +203,7 @@ def check_prompts(
     dataset: str = "dataset",
     tools: list[dict] | None = None,
 ) -> None:
-    """Raise InputTypeError for the first prompt that cannot be encoded, or that is too long for the model's context.
+    """Raise InputError for the first prompt that cannot be encoded, or that is too long for the model's context.
 
     A prompt is not encoded if its text is so short that it fits in any case.
 
@@ -237,7 +237,7 @@ def check_prompts(
 
 
 def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise ValueError unless prompt and completion together fit into the model's context.
+    """Raise InputError unless prompt and completion together fit into the model's context.
 
     Args:
         model_config: The configuration of the model.

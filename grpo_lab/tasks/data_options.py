@@ -24,7 +24,7 @@ class DataOptions:
         None,
         "configuration of a hub data set, or a folder in the folder",
         group="data of your own",
-        named_code=NamedCode.NOTHING,
+        named_code=NamedCode.PATH,
         passed_to_evaluate=True,
     )
     dataset_split: str | None = option(

@@ -123,8 +123,8 @@ class RunOptions:
     def resuming_command(self) -> str:
         """Return the command that resumes the run, with the options that have to be typed since they name code."""
         words = [*command_name("train").split(), "--resume_from_checkpoint", self.output_dir]
-        for words_of_option in options_naming_code(self.explicit).values():
-            words += words_of_option
+        for name, words_of_option in options_naming_code(self.explicit).items():
+            words += words_of_option if name != "output_dir" else []
         return shell_line(words)
 
     def evaluation_command(self) -> str:
@@ -198,9 +198,10 @@ def _options_of_run(run_folder: str, typed: dict[str, Any], parser: Parser) -> d
 
 
 def _options_in_file(file: Path, option: str, value: str, typed: dict[str, Any], parser: Parser) -> dict[str, Any]:
-    """Return the options in a file; raise InputError if it names code that was not typed.
+    """Return the options in a file; raise InputError if it names code, or a network path, that was not typed.
 
-    A file for TRL is translated, and a table of what becomes of its names is printed.
+    A file for TRL is translated, and a table of what becomes of its names is printed. The `output_dir` in the file is
+    left out if one was typed, or if it is the file of the run that is resumed, which may have been moved.
 
     option: The option that named the file, for error messages.
     value: The value of that option, for error messages.
@@ -218,6 +219,10 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict[str, Any],
         print(translation.table(str(file)))
         check_translation(translation, str(file))
         content = translation.options
+    # Parsing this option tries whether the folder can be written to, so it is checked before, or not parsed.
+    if "output_dir" in typed or option == "resume_from_checkpoint":
+        content.pop("output_dir", None)
+    check_no_code_named({name: value for name, value in content.items() if name == "output_dir"}, file)
     words = option_words(content, file, parser)
     parser.error_suffix = f" (in {str(file)!r})"
     try:

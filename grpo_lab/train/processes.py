@@ -20,22 +20,40 @@ GRACE_SECONDS = 10
 
 def world_size() -> int:
     """Return the number of processes of the run."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    return _number_in_environment("WORLD_SIZE", 1)
 
 
 def is_main_process() -> bool:
     """Return True in the process that prints and writes the folder of the run."""
-    return int(os.environ.get("RANK", 0)) == 0
+    return _number_in_environment("RANK", 0) == 0
+
+
+def _number_in_environment(name: str, default: int) -> int:
+    """Return the number in an environment variable, or the default if it is unset or empty."""
+    text = os.environ.get(name, "").strip()
+    if text and not text.isdecimal():
+        raise InputError(name, text, "expected a number, as torchrun and accelerate launch set it")
+    return int(text) if text else default
 
 
 @contextlib.contextmanager
 def set_up_process() -> Iterator[None]:
-    """Let each process use the GPU of its rank, and discard what processes other than the main one print."""
+    """Let each process use the GPU of its rank, and discard what processes other than the main one print.
+
+    Raises:
+        InputError: if there are several processes and one of them does not know its rank, since a cluster has set
+            WORLD_SIZE, and neither torchrun nor accelerate launch has started the processes.
+    """
     if world_size() == 1:
         yield
         return
+    for name in ("RANK", "LOCAL_RANK"):
+        if not os.environ.get(name):
+            expected = "start the run with torchrun or accelerate launch; or unset WORLD_SIZE, for one process"
+            problem = f"is {world_size()}, but {name} is not set"
+            raise InputError("WORLD_SIZE", world_size(), expected, problem=problem)
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(_number_in_environment("LOCAL_RANK", 0))
     if is_main_process():
         print(f"{world_size()} processes; what follows is printed by the first")
         yield

@@ -56,8 +56,8 @@ def sample_and_reward(
         reward_funcs: One reward function or several. None if the environment computes the reward.
         num_generations: Number of completions per problem.
         batch_size: Number of completions that are sampled at once; those of one problem are, even if it is smaller.
-        seed: Seed of the random stream; the caller's random state is restored. The steps of a training have seeds of at
-            least 0, so a step may have the default seed, too; no step has a negative one.
+        seed: Seed of the random stream; the caller's random state is restored. It may equal the seed of a training
+            step; pass a negative one to avoid that.
         reward_weights: Weights of the reward functions in the total reward. None: each weight is 1.
         precision_context: Context in which the policy samples, entered once for each batch, such as
             `autocast(model, config)`. None: the precision is that for which the model was loaded.

@@ -123,7 +123,8 @@ def order_for_microbatches(model, rollout: Rollout, needed_rows: Bool[Tensor, " 
     Args:
         model: The model that computes the log-probabilities.
         rollout: The B completions.
-        needed_rows: True for each row that is computed; the other rows come last.
+        needed_rows: True for each row that is computed; the other rows come last, with the fast path last within their
+            prompt.
     """
     # The longest rows come first, so that a run that needs too much memory fails at once and not after an hour.
     order = (rollout.mask.sum(-1) * needed_rows).argsort(descending=True, stable=True)

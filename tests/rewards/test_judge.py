@@ -158,7 +158,10 @@ IN_CONTEXT = {
 
 # Verdicts that a later clause contradicts, and answers to a question for a fault or for a verdict.
 CONTRADICTED_OR_ASKED = {
-    "yes": ["Is it wrong? It is correct.", "有错吗？回答正确。", "Is it correct or not? Yes.", "是不是正确的？是的。"],
+    "yes": [
+        "Yes, nothing is wrong.", "Yes, the unit is not wrong.", "Yes, but the derivation is invalid.", "是，步骤有误",
+        "Is it wrong? It is correct.", "有错吗？回答正确。", "Is it correct or not? Yes.", "是不是正确的？是的。",
+    ],
     "no": [
         "No, wait, it is not correct.", "No. It is incorrect because the correct answer is 7.", "对不对？不对",
         "Correct or incorrect? Incorrect.", "Is it correct or not? No.", "是否正确？否",
@@ -168,7 +171,8 @@ CONTRADICTED_OR_ASKED = {
         "No, wait, it is correct.", "No. On second thought, yes.", "Incorrect... no, it is correct.",
         "不对，等等，回答是正确的。", "Incorrect? No.", "Incorrect? Yes.", "Is it wrong? Not at all.",
         "Does it differ? No, it does not.", "Is there an error?\nNo.", "错误？不是。", "有没有错误？否",
-        "不正确吗？是的", "Is anything wrong? ❌",
+        "不正确吗？是的", "Is anything wrong? ❌", "Yes, but the unit is wrong.", "是的，但单位错了",
+        "Yes, but the final value is incorrect by a factor of two.", "Yes. The final answer, though, is wrong by 1.",
     ],
 }  # fmt: skip
 

@@ -29,12 +29,6 @@ def answered(text):
     return f"<think>so</think><answer>{text}</answer>"
 
 
-# Texts
-
-
-# Format
-
-
 FAULTS = {
     None: [GOOD, "\n <think>\n\na\n\nb</think>\n\n<answer>4\n</answer> \n", "<think></think><answer></answer>"],
     "missing tag": ["117", "", "<answer>117</answer>", "<think>a</think>117", "<think>a<answer>117</answer>",
@@ -78,6 +72,14 @@ def test_accuracy_reward_compares_answer_texts():
     assert rewards == [1.0] * len(right) + [0.0] * len(wrong) + [None]
     texts = ["117", "<think>117</think>", "<answer>117", answered("117") + answered("1"), answered("1") + GOOD]
     assert accuracy_reward(texts, answer=["117"] * 5) == [0.0] * 4 + [1.0]
+
+
+def test_an_answer_within_the_thinking_counts_as_a_text_and_not_as_a_number():
+    texts = ["<think>maybe <answer>4</answer> no wait", "<think>x <answer>4</answer></think> I do not know"]
+    for reward in (accuracy_reward, graded_reward):
+        assert reward(texts, answer=["4"] * 2) == [1.0] * 2
+    for reward in (number_reward, math_reward):
+        assert reward(texts, answer=["4"] * 2) == [0.0] * 2
 
 
 @many_examples

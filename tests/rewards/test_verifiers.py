@@ -170,6 +170,8 @@ def test_gym_verifier_scores_the_answer_block_or_text_after_thinking():
     for form in forms:
         assert gym_reward([form.format(text) for text in texts], origins) == expected
     assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
+    assert gym_reward([texts[3], texts[3]], [None, origins[0]]) == [None, 1.0]
+    assert gym_reward([texts[3]], [None]) == [None]
 
 
 def test_gym_verifier_gives_0_to_a_harmful_answer(tmp_path):

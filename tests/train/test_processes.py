@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.base import Stopped
-from grpo_lab.base.checks import RunError
+from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
@@ -17,7 +17,7 @@ from grpo_lab.train import cli
 from grpo_lab.train.engines import OurEngine
 from grpo_lab.train.options import RunOptions
 from grpo_lab.train.plan import make_engine
-from grpo_lab.train.processes import stop_if_a_process_is_gone
+from grpo_lab.train.processes import is_main_process, set_up_process, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.trl.engine import TrlEngine
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.run.session import RESUME_HINT
@@ -177,6 +177,7 @@ def test_only_the_first_process_reports_to_trackers(rank, trackers, monkeypatch)
 def test_the_table_of_a_file_for_trl_is_printed_by_the_first_process_alone(rank, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     file = tmp_path / "trl.yaml"
     file.write_text("dataset_name: org/set\nmin_p: 0.1\n", encoding="utf-8")
@@ -216,3 +217,25 @@ def test_batch_settings_per_process_share_the_rows_evenly_or_are_refused(monkeyp
         ValueError, match="is 16, with 1 parts of an update, and there are 32 processes to share its rows"
     ):
         shared()
+
+
+@pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK"])
+@pytest.mark.parametrize("unset", [False, True])
+def test_a_number_of_processes_that_torchrun_has_not_set_is_refused(missing, unset, monkeypatch):
+    """A cluster may set WORLD_SIZE for the processes that torchrun is to start."""
+    for name, text in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.delenv(missing) if unset else monkeypatch.setenv(missing, "")
+    expected = f"WORLD_SIZE is 2, but {missing} is not set; start the run with torchrun"
+    with pytest.raises(InputError, match=expected), set_up_process():
+        raise AssertionError("no process may begin")
+
+
+def test_an_empty_variable_counts_as_unset_and_a_word_is_refused(monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "")
+    with set_up_process():
+        assert (world_size(), is_main_process()) == (1, True)
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(InputError, match="WORLD_SIZE is 'two'; expected a number"):
+        world_size()

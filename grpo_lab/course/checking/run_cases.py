@@ -204,8 +204,8 @@ class Attempt:
 
     @cached_property
     def failing(self) -> list[int]:
-        """The indices of the cases on which the answer is wrong."""
-        pairs = zip(self.outcomes, self.expected, strict=True)
+        """The indices of the cases on which the answer is wrong; cases without an outcome are left out."""
+        pairs = zip(self.outcomes, self.expected, strict=False)
         return [index for index, (got, right) in enumerate(pairs) if not equal_outcomes(got, right, self.exercise)]
 
     @property

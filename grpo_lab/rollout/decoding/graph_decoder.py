@@ -110,7 +110,7 @@ class GraphDecoder(Decoder):
 
 
 class DecoderSlot:
-    """Keeps the last decoder for the next request, if that has the same spec and the model the same weights."""
+    """Keeps the last decoder for the next request, if that has the same spec and the same weight tensors."""
 
     def __init__(self):
         self.key: tuple | None = None

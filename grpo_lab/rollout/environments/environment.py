@@ -52,7 +52,8 @@ class Environment:
             rows: Rows of the data, P of them.
             sampling_params: The settings of the sampler, with G and the maximum number of tokens of an episode.
             record_turns: True records after every turn the reward so far and the state of each environment object, if
-                it has them. The argument is passed only if `has_instances`; other environments may leave it out.
+                it has them. Only an environment that `has_instances` is asked for this; the method `sample` of any
+                other one needs no such argument.
         """
         raise NotImplementedError
 

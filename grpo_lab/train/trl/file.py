@@ -232,6 +232,13 @@ class _Translator:
             self.translation.note(NoteKind.ANOTHER_VERSION, name, f"{as_option_text(value)}; {entry.origin}{successor}")
             if entry.successor is not None:
                 self.remaining.setdefault(entry.successor, value)
+        if self._warms_up_by_ratio:
+            self.remaining["warmup_steps"] = self.content["warmup_ratio"]
+
+    @property
+    def _warms_up_by_ratio(self) -> bool:
+        """True if `warmup_ratio` is the length of the warm-up: transformers 4 reads it if `warmup_steps` is 0."""
+        return bool(self.content.get("warmup_ratio")) and not self.content.get("warmup_steps")
 
     def _drop_typed(self) -> None:
         """Drop the values that typed options override or replace."""
@@ -329,7 +336,7 @@ class _Translator:
             text = f"{epochs:g}: counted into max_steps, once the rows are known"
             self.translation.set_option("num_train_epochs", float(epochs), text)
         warmup = self.remaining.pop("warmup_steps", None)
-        if warmup is not None and 0 < warmup < 1:
+        if warmup and (0 < warmup < 1 or self._warms_up_by_ratio):
             self.translation.options["warmup_ratio"] = warmup
             text = f"{warmup:g} of the steps: counted once these are known"
             self.translation.note(NoteKind.OTHER_MEANING, "warmup_steps", text)

@@ -70,7 +70,7 @@ def settings_for_trl(config: GRPOConfig) -> dict[str, Any]:
 
     config: Our configuration of the run, with a precision.
     """
-    assert config.precision is not None  # `train` has set it
+    assert config.precision is not None  # `_config_of_process` of run.py has set it
     unread = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
     settings = {name: getattr(config, name) for name in settings_handled(Handling.UNCHANGED) if name not in unread}
     settings |= batch_settings_per_process(config) | settings_in_updates(config)

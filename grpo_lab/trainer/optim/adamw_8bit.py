@@ -6,8 +6,8 @@ module concatenates the parameters, updates one piece of bounded size at a time,
 
 It differs from torchao in two ways, on purpose:
 
-- Moments that are too small to be quantised are float32. In bf16 a second moment could not follow changes of 0.1% per
-  step.
+- Moments that are not quantised, since their parameter is small or its size is no multiple of 256, are float32. In
+  bf16 a second moment could not follow changes of 0.1% per step.
 - Stochastic rounding adds its noise to the bits of a weight. torchao compares the noise with them.
 """
 
@@ -157,7 +157,7 @@ class EightBitMoment:
 
 
 class FloatMoment:
-    """A moment of N numbers in float32, for parameters that are too small to be quantised."""
+    """A moment of N numbers in float32, for parameters that are small or whose size is no multiple of 256."""
 
     def __init__(self, size: int, levels: Levels):
         self.values = torch.zeros(size, device=levels.table.device)

@@ -95,6 +95,26 @@ def test_settings_counted_in_updates_are_converted_to_steps():
 
 
 @pytest.mark.parametrize(
+    ("warmup", "expected"),
+    [
+        ({"warmup_steps": 0, "warmup_ratio": 0.1}, {"warmup_ratio": 0.1}),
+        ({"warmup_steps": 0, "warmup_ratio": 0.0}, {"warmup_steps": 0}),
+        ({"warmup_steps": 5, "warmup_ratio": 0.1}, {"warmup_steps": 5}),
+        ({"warmup_ratio": 1.0}, {"warmup_ratio": 1.0}),
+        ({"warmup_steps": 1}, {"warmup_steps": 1}),
+    ],
+    ids=str,
+)
+def test_warmup_steps_of_0_leave_the_warmup_to_warmup_ratio(warmup, expected):
+    """As in transformers 4, whose dumps hold both names; a ratio of 1 is the whole training and not one step."""
+    content = warmup | {"max_steps": 100, "dataset_name": "x"}
+    options = translate(content, OPTION_NAMES, {"task": "sums"}).options
+    assert {name: options[name] for name in ("warmup_ratio", "warmup_steps") if name in options} == expected
+    typed = {"task": "sums", "warmup_steps": 7}
+    assert not {"warmup_ratio", "warmup_steps"} & translate(content, OPTION_NAMES, typed).options.keys()
+
+
+@pytest.mark.parametrize(
     ("ratio", "name"),
     [({"warmup_ratio": 0.1}, NoteKind.ANOTHER_VERSION), ({"warmup_steps": 0.1}, NoteKind.OTHER_MEANING)],
     ids=str,
