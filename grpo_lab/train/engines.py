@@ -23,7 +23,7 @@ from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.train.options import RunOptions
 from grpo_lab.train.processes import world_size
 from grpo_lab.train.trl.fsdp import load_in_first_process
-from grpo_lab.train.trl.settings import Difference, check_environment, check_settings, differences_table
+from grpo_lab.train.trl.settings import EngineDifference, check_environment, check_settings, differences_table
 from grpo_lab.trainer.loop import train_run
 from grpo_lab.trainer.run import Run
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -45,7 +45,7 @@ class Engine(ABC):
         """Raise InputError for settings, an environment or processes with which this engine cannot train."""
 
     @abstractmethod
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, EngineDifference]) -> Iterator[str]:
         """Yield lines on the differences between this run and the same run in our own loop.
 
         changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns
@@ -89,7 +89,7 @@ class OurEngine(Engine):
         if self.lora is not None:
             check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, EngineDifference]) -> Iterator[str]:
         """Yield nothing: other engines are compared with this one."""
         yield from ()
 
@@ -143,7 +143,7 @@ class TrlEngine(Engine):
         check_settings(config, has_lora=self.lora is not None)
         check_environment(config, environment)
 
-    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, EngineDifference]) -> Iterator[str]:
         """Yield a table of the differences, as in `Engine`."""
         yield differences_table(config, changed_settings, self.vllm)
 

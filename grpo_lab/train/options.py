@@ -31,7 +31,7 @@ from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.task_spec import TASK_OPTIONS
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.trl.file import check_translation, is_from_trl, translate
-from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file
+from grpo_lab.train.trl.settings import EngineDifference, adapt_settings_of_file
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(
@@ -52,7 +52,7 @@ class RunOptions:
 
     typed: dict[str, Any] = field(default_factory=dict)
     stored: dict[str, Any] = field(default_factory=dict)
-    changed_settings: dict[str, Difference] = field(default_factory=dict)
+    changed_settings: dict[str, EngineDifference] = field(default_factory=dict)
 
     @cached_property
     def explicit(self) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ def read_options(arguments: list[str] | None = None) -> RunOptions:
     parser = train_parser()
     typed = _parse(parser, arguments)
     stored: dict[str, Any] = {}
-    changed_settings: dict[str, Difference] = {}
+    changed_settings: dict[str, EngineDifference] = {}
     file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
     if isinstance(run_folder, str):
         if file is not None:

@@ -169,7 +169,7 @@ def close_entries(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
         tolerance = absolute = max(tolerance, FLOAT32_ROUNDING)
     else:
         finite = b.double().abs()[b.isfinite()]
-        absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
+        absolute = _absolute_tolerance(tolerance, float(finite.max()) if finite.numel() else 1.0)
     return torch.isclose(a.double(), b.double(), rtol=tolerance, atol=absolute, equal_nan=True)
 
 
@@ -185,12 +185,12 @@ def same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
         return False
     try:
         size = abs(float(b))
-        return abs(float(a) - float(b)) <= _absolute(tolerance, size) + tolerance * size < math.inf
+        return abs(float(a) - float(b)) <= _absolute_tolerance(tolerance, size) + tolerance * size < math.inf
     except OverflowError:
         return False
 
 
-def _absolute(tolerance: float, size: float) -> float:
+def _absolute_tolerance(tolerance: float, size: float) -> float:
     """Return the absolute tolerance for numbers of which the largest has this size."""
     return min(tolerance, max(tolerance * size, FLOAT64_ROUNDING))
 

@@ -25,7 +25,7 @@ PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
 
 
 @dataclass(frozen=True)
-class Difference:
+class EngineDifference:
     """A difference between a run on TRL and the same run in our own loop.
 
     in_our_loop: The value of a setting in our own loop, or a text on what our own loop does.
@@ -125,7 +125,7 @@ def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
     return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
 
 
-def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, dict[str, Difference]]:
+def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, dict[str, EngineDifference]]:
     """Replace or drop settings in the file of a run that TRL lacks, if the training stays the same without them.
 
     All other settings stay in the result, and `check_settings` refuses those that TRL lacks.
@@ -142,15 +142,19 @@ def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, di
     for name, entry in OUR_SETTINGS.items():
         default = SETTINGS[name].default
         if entry.drop_reason and name not in typed and options_of_file.get(name, default) != default:
-            changed_settings[name] = Difference(options.pop(name), entry.drop_reason)
+            changed_settings[name] = EngineDifference(options.pop(name), entry.drop_reason)
     precision = options_of_file.get("precision")
     if "precision" not in typed and precision in PRECISION_SUBSTITUTES:
         options["precision"] = PRECISION_SUBSTITUTES[precision]
-        changed_settings["precision"] = Difference(precision, f"{options['precision']}: 16 bytes per parameter, not 6")
+        changed_settings["precision"] = EngineDifference(
+            precision, f"{options['precision']}: 16 bytes per parameter, not 6"
+        )
     return options, changed_settings
 
 
-def differences_table(config: GRPOConfig, changed_settings: dict[str, Difference], vllm: dict | None = None) -> str:
+def differences_table(
+    config: GRPOConfig, changed_settings: dict[str, EngineDifference], vllm: dict | None = None
+) -> str:
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
     changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns them.
@@ -161,13 +165,13 @@ def differences_table(config: GRPOConfig, changed_settings: dict[str, Difference
     if config.updates_per_step > 1:
         for name, updates in settings_in_updates(config).items():
             in_updates = f"{updates} updates, which are {updates // config.updates_per_step} steps"
-            differences[name] = Difference(getattr(config, name), in_updates)
+            differences[name] = EngineDifference(getattr(config, name), in_updates)
     if num_processes > 1:
         for name, value in batch_settings_per_process(config).items():
             our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
-            differences[name] = Difference(our_value, f"{value} in each of {num_processes} processes")
+            differences[name] = EngineDifference(our_value, f"{value} in each of {num_processes} processes")
     trl_sampler = f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate"
-    differences["sampler"] = Difference("our own", trl_sampler)
+    differences["sampler"] = EngineDifference("our own", trl_sampler)
     rows = [
         (name, as_option_text(difference.in_our_loop), as_option_text(difference.on_trl))
         for name, difference in differences.items()

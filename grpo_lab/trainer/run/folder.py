@@ -32,7 +32,7 @@ from grpo_lab.trainer.run import checkpoint
 from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
 from grpo_lab.trainer.run.fingerprints import check_same_fingerprints, model_fingerprint
 
-RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
+RESUME_INSTRUCTION = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
 MANIFEST_FILE = "grpo_run.json"
 LOCK_FILE = "grpo_run.lock"
 # Files that change during the run.
@@ -64,7 +64,7 @@ def explain_disk_errors(method: Callable) -> Callable:
             path = os.fspath(getattr(error, "filename", None) or self.path)
             remedy = "start again, or choose another folder"
             if self.manifest:
-                remedy = f"go on with {RESUME}. {self.describe_saved()}"
+                remedy = f"go on with {RESUME_INSTRUCTION}. {self.describe_saved()}"
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
             raise OSError(number, f"{problem}: fix that, then {remedy}") from error
 
@@ -336,7 +336,7 @@ def check_folder(config: GRPOConfig) -> dict:
     # A run that failed before its first step has a manifest, but neither checkpoints nor metrics: it may be replaced.
     has_run = owned_names or (manifest and metrics_file.is_file() and metrics_file.stat().st_size)
     if has_run and not resume:
-        remedy = f"choose another folder, or continue it with {RESUME}"
+        remedy = f"choose another folder, or continue it with {RESUME_INSTRUCTION}"
         raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {remedy}")
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     needed_names = [*CHANGING_FILES, *MODEL_FILES, *checkpoints]

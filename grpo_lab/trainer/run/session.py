@@ -19,11 +19,11 @@ from grpo_lab.base import Stopped
 from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.run.folder import RESUME, RunFolder
+from grpo_lab.trainer.run.folder import RESUME_INSTRUCTION, RunFolder
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import Reports, best_and_worst, open_reports
 
-RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
+RESUME_HINT = f"Go on with {RESUME_INSTRUCTION} and everything else as it was."
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 

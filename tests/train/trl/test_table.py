@@ -11,7 +11,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES, Loss
 from grpo_lab.train import train_parser
 from grpo_lab.train.trl import file, table
-from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file, check_settings
+from grpo_lab.train.trl.settings import EngineDifference, adapt_settings_of_file, check_settings
 from grpo_lab.train.trl.table import (
     LOSSES_IN_TRL,
     ONLY_IN_OUR_LOOP,
@@ -145,7 +145,7 @@ def test_a_refused_setting_in_the_file_of_a_run_is_dropped_if_the_training_is_th
     changed = {"log_kl": True, "max_nonfinite_steps": 7, "tool_timeout": 5.0}
     settings, dropped = adapt_settings_of_file(changed, {})
     assert settings == {"tool_timeout": 5.0} and dropped.keys() == {"log_kl", "max_nonfinite_steps"}
-    assert dropped["max_nonfinite_steps"] == Difference(7, OUR_SETTINGS["max_nonfinite_steps"].drop_reason)
+    assert dropped["max_nonfinite_steps"] == EngineDifference(7, OUR_SETTINGS["max_nonfinite_steps"].drop_reason)
     assert adapt_settings_of_file(changed, changed) == (changed, {}), "what was typed stays, and is refused"
     assert {*changed} <= {*settings_handled(Handling.REFUSED)}
 
