@@ -201,9 +201,9 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class OtherObject:
-    """A stand-in for an object that is not plain data; `kind` is the name of its class."""
+    """A placeholder for an object that is not plain data, with the name of its class or other words in its place."""
 
-    kind: str
+    description: str
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
@@ -315,7 +315,7 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, list | tuple):
         return [_encode(value, tensors) for value in tree]
     if isinstance(tree, OtherObject):
-        return {"other": tree.kind}
+        return {"other": tree.description}
     return tree
 
 
