@@ -40,7 +40,7 @@ from grpo_lab.task_spec import TASK_OPTIONS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import FILE_SUFFIXES
 
-OURS, TRL = "grpo_lab", "trl"  # the engines
+OUR_ENGINE, TRL = "grpo_lab", "trl"  # the engines
 WITH_TRL = {"engine": TRL}
 WITH_VLLM = {"use_vllm": True}
 WITH_SERVER = {"vllm_mode": "server"}
@@ -106,7 +106,9 @@ class TrainOptions:
 class EngineOptions:
     """The options that choose the engine of a run and what it trains; those of LoRA are in `config/lora.py`."""
 
-    engine: str = option(OURS, f"whose loop trains; {OURS} is that of the lessons", group="engine", choices=(OURS, TRL))
+    engine: str = option(
+        OUR_ENGINE, f"whose loop trains; {OUR_ENGINE} is that of the lessons", group="engine", choices=(OUR_ENGINE, TRL)
+    )
     use_peft: bool = option(False, "train only LoRA adapters; the weights of the model are frozen")
 
 

@@ -27,7 +27,7 @@ class TaskOptions:
 
     task: str = option(
         SUMS,
-        f"{'; '.join(f'{task.name} ({task.about})' for task in TASKS.values())}; gym:NAME, of reasoning-gym (its "
+        f"{'; '.join(f'{task.name} ({task.description})' for task in TASKS.values())}; gym:NAME, of reasoning-gym (its "
         "GALLERY.md shows them); or data of your own with the columns prompt and answer: a file "
         f"({', '.join(FILE_SUFFIXES)}), a folder of these, or OWNER/NAME of the Hugging Face hub",
         named_code=NamedCode.TASK,
@@ -128,8 +128,8 @@ class TaskSpec:
         ):
             warning = f"are not sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
-            reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
-            lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {reads}")
+            suggestion = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
+            lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {suggestion}")
         return lines
 
 

@@ -5,7 +5,7 @@ the formulas, e is the number of bytes of one number: 2 in bf16 and fp16, 4 in f
 """
 
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.trainer.optim.adamw_8bit import BLOCK, MIN_QUANTISED
+from grpo_lab.trainer.optim.adamw_8bit import BLOCK, MIN_QUANTISED_SIZE
 
 
 def weight_bytes(parameters: int, e: int) -> int:
@@ -26,7 +26,7 @@ def adam_8bit_bytes(size: int) -> int:
 
     Source: Dettmers et al. (2022), "8-bit optimizers via block-wise quantization", section 2; blocks as in torchao.
     """
-    if size < MIN_QUANTISED or size % BLOCK:
+    if size < MIN_QUANTISED_SIZE or size % BLOCK:
         return 8 * size
     return 2 * (size + 4 * size // BLOCK)  # scalar (8.10)
 

@@ -89,9 +89,9 @@ class MemoryPlan:
         """
         if self.sizes.has_environment:
             return self
-        prompts = self.sizes.config.prompts_per_step
-        for num_parts in range(1, prompts + 1):
-            if prompts % num_parts:
+        num_prompts = self.sizes.config.prompts_per_step
+        for num_parts in range(1, num_prompts + 1):
+            if num_prompts % num_parts:
                 continue
             plan_in_parts = self.with_changes(rollout_parts=num_parts)
             if plan_in_parts.fits(budget):
@@ -123,11 +123,11 @@ class MemoryPlan:
         )
         snapshots = self.phases.values()
         parts = dict.fromkeys(part for snapshot in snapshots for part, size in snapshot.items() if size)
-        bytes_by_row = {part: [snapshot.get(part, 0) for snapshot in snapshots] for part in parts}
-        bytes_by_row["together"] = list(self.totals.values())
+        bytes_by_label = {part: [snapshot.get(part, 0) for snapshot in snapshots] for part in parts}
+        bytes_by_label["together"] = list(self.totals.values())
         table_rows = [
-            [row, *(f"{size / GIB:.2f}" if size else "-" for size in bytes_in_phases)]
-            for row, bytes_in_phases in bytes_by_row.items()
+            [label, *(f"{size / GIB:.2f}" if size else "-" for size in bytes_in_phases)]
+            for label, bytes_in_phases in bytes_by_label.items()
         ]
         lines = text_table(["GiB", *self.phases], table_rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
@@ -317,6 +317,6 @@ def _enlarge_microbatches(memory_plan: MemoryPlan) -> tuple[GRPOConfig, list[str
         if memory_plan.with_changes(config=larger).totals["update"] <= allowed_bytes:
             default_size = f"{config.microbatch_size} of {SHORT_COMPLETION_TOKENS} tokens"
             why = f"{size} short completions need no more memory than {default_size}"
-            sizes = f"per_device_train_batch_size {size}, gradient_accumulation_steps {accumulation_steps}"
-            return larger, [f"{sizes}: {why}"]
+            new_settings = f"per_device_train_batch_size {size}, gradient_accumulation_steps {accumulation_steps}"
+            return larger, [f"{new_settings}: {why}"]
     return config, []

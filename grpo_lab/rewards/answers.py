@@ -12,9 +12,9 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.functions import expected_texts
 from grpo_lab.rewards.quantities import (
+    ARABIC_NUMBER,
     CURRENCY,
     NUMBER_REWRITES,
-    NUMERAL,
     PERCENT,
     normalise_notation,
     parse_number,
@@ -36,7 +36,7 @@ _EXPRESSION_BEFORE = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?: ?_\S
 # A number in a running text that is not an index, an exponent or a part of another number.
 _NUMBER_IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
-    rf"(?P<number>[+-]?(?:{CURRENCY})?(?:{NUMERAL}){PERCENT}?)"
+    rf"(?P<number>[+-]?(?:{CURRENCY})?(?:{ARABIC_NUMBER}){PERCENT}?)"
     # A continuation that changes the number, or makes it a part of an expression.
     r"(?P<continuation>(?i:\.[0-9]|e[+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
     r"|(?:k|(?-i:M)| ?[mb]n)\b|(?<=\b0)x[0-9a-f]+\b"

@@ -4,7 +4,7 @@ A sum that is not carried out, two numbers, and a number with a doubt ("about 5"
 
 The text is first written in one notation, LaTeX (`normalise_notation`): "７½" becomes "7 1/2", and "$7\dfrac{1}{2}$."
 "7\frac{1}{2}". Then fractions, powers of ten and thousands become plain (`NUMBER_REWRITES`), as in "7 1/2" and "1.5e3",
-and one grammar, `NUMERAL`, matches the number.
+and one grammar, `ARABIC_NUMBER`, matches the number.
 
 Two names of a unit give the same unit. Things that are counted (5 apples) are in no table: any single English plural is
 accepted, and so are Chinese words that do not change the number.
@@ -20,11 +20,14 @@ from typing import NamedTuple
 
 from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, nfkc_text
 
-_DIGITS = "零一二三四五六七八九"
+_CHINESE_DIGITS = "零一二三四五六七八九"
 # 千 before 米 or 克 belongs to the unit: 五千克 is 5 kg.
-_NUMERALS = f"(?:[{_DIGITS}两十百万]|千(?![米克]))+"
+_CHINESE_NUMERALS = f"(?:[{_CHINESE_DIGITS}两十百万]|千(?![米克]))+"
 # A regular expression for a text that may be a number: a fraction or mixed number, a decimal, or a whole number.
-CHINESE_NUMBER = f"(?:{_NUMERALS}又)?{_NUMERALS}分之{_NUMERALS}|{_NUMERALS}点[{_DIGITS}]+|{_NUMERALS}"
+CHINESE_NUMBER = (
+    f"(?:{_CHINESE_NUMERALS}又)?{_CHINESE_NUMERALS}分之{_CHINESE_NUMERALS}"
+    f"|{_CHINESE_NUMERALS}点[{_CHINESE_DIGITS}]+|{_CHINESE_NUMERALS}"
+)
 
 # The grammar of a number, after the `NUMBER_REWRITES`. `parse_quantity` reads with it a text that is a number, and
 # `last_number` (answers.py) finds a number in a running text.
@@ -40,10 +43,10 @@ _REPEATING_DECIMAL = r"(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\(
 # 12, 1,234.5, .5, 1.5e3, 1.e3.
 _EXPONENT = "[eE][+-]?[0-9]{1,3}(?![0-9])"
 _DECIMAL = rf"(?P<decimal>(?:{_DIGITS_WITH_COMMAS}(?:\.[0-9]++|\.(?={_EXPONENT}))?|\.[0-9]++)(?:{_EXPONENT})?)"
-NUMERAL = f"{_FRACTION}|{_REPEATING_DECIMAL}|{_DECIMAL}"
+ARABIC_NUMBER = f"{_FRACTION}|{_REPEATING_DECIMAL}|{_DECIMAL}"
 PERCENT = "(?P<percent> ?[%‰])"
 _NUMBER_AND_TAIL = re.compile(
-    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:(?:{NUMERAL})\.?|(?P<chinese>{CHINESE_NUMBER})){PERCENT}?(?P<tail>.*)"
+    rf"(?P<sign>[+-]?) ?(?:{CURRENCY})? ?(?:(?:{ARABIC_NUMBER})\.?|(?P<chinese>{CHINESE_NUMBER})){PERCENT}?(?P<tail>.*)"
 )
 
 
@@ -157,7 +160,7 @@ def parse_chinese_number(text: str) -> Fraction | None:
     whole, point, decimals = text.partition("点")
     if point:
         value = _parse_whole_number(whole)
-        digits = "".join(str(_DIGITS.index(digit)) for digit in decimals)
+        digits = "".join(str(_CHINESE_DIGITS.index(digit)) for digit in decimals)
         return None if value is None else value + Fraction(int(digits), 10 ** len(digits))
     front, fraction_mark, top = text.partition("分之")
     if not fraction_mark:
@@ -197,10 +200,10 @@ def _numbers_by_words() -> dict[str, int]:
 def _chinese_words(n: int) -> str:
     """Return a number below 10,000 in Chinese words, in the full form: 117 is 一百一十七, and 105 is 一百零五."""
     thousands, hundreds, tens, units = (n // 10**power % 10 for power in (3, 2, 1, 0))
-    text = (_DIGITS[thousands] + "千") * (thousands > 0)
-    text += (_DIGITS[hundreds] + "百" if hundreds else "零" * (thousands > 0)) * (n % 1000 > 0)
-    text += (_DIGITS[tens] + "十" if tens else "零" * (hundreds > 0)) * (n % 100 > 0)
-    return text + _DIGITS[units] * (units > 0)
+    text = (_CHINESE_DIGITS[thousands] + "千") * (thousands > 0)
+    text += (_CHINESE_DIGITS[hundreds] + "百" if hundreds else "零" * (thousands > 0)) * (n % 1000 > 0)
+    text += (_CHINESE_DIGITS[tens] + "十" if tens else "零" * (hundreds > 0)) * (n % 100 > 0)
+    return text + _CHINESE_DIGITS[units] * (units > 0)
 
 
 class Rewrite:
@@ -280,7 +283,7 @@ NOTATION_REWRITES = (
         r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$", r"\\emptyset ",
     ),
 )  # fmt: skip
-# Rewrites of LaTeX into plain numbers, which `NUMERAL` matches, in the order in which they are applied.
+# Rewrites of LaTeX into plain numbers, which `ARABIC_NUMBER` matches, in the order in which they are applied.
 NUMBER_REWRITES = (
     Rewrite("-(4)", "-4", r"^([+-]?) ?(?:\(([^(){},]*)\)|\{([^(){},]*)\})$", r"\1\2\3"),
     Rewrite("(101)_2", "101_2", r"^\(([0-9]+)\)(?=_)", r"\1"),

@@ -30,7 +30,8 @@ _NUMBER_WITH_LETTER = re.compile(r".*[0-9)}][a-zA-Z]")
 # Words and times. Math-Verify would read a word as a product of letters ("lube" = "blue") and 8:00 as 8 / 00.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
 
-Verdict = Literal["equal", "different", "unreadable", "timeout"]  # "unreadable" if the expected text is no mathematics
+# "unreadable" if the expected text is no mathematics.
+ComparisonResult = Literal["equal", "different", "unreadable", "timeout"]
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
 
@@ -89,7 +90,7 @@ def math_reward(
     expected = expected_texts("math_reward", completions, answer)
     expected = [extract_boxed(a) if a and r"\boxed" in a else a for a in expected]
     pairs = [(a, extract_final_answer(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
-    verdicts = _verdicts(pairs, time_limit, batch_time_limit)
+    verdicts = _compare_pairs(pairs, time_limit, batch_time_limit)
     rewards: list[float | None] = []
     for pair, verdict in zip(pairs, verdicts, strict=True):
         reward = float(verdict == "equal")  # scalar (6.3)
@@ -110,8 +111,10 @@ def _warn_of_rows(rows: list[int], problem: str, texts: list) -> None:
         warnings.warn(f"{summary}; {first}", RuntimeWarning, stacklevel=3)
 
 
-def _verdicts(pairs: list[tuple[str | None, str]], time_limit: float, batch_time_limit: float) -> list[Verdict | None]:
-    """Return a verdict for each pair of expected and submitted text; None if the expected text is None.
+def _compare_pairs(
+    pairs: list[tuple[str | None, str]], time_limit: float, batch_time_limit: float
+) -> list[ComparisonResult | None]:
+    """Compare each pair of expected and submitted text; the result is None if the expected text is None.
 
     A group of completions often repeats an answer; each distinct comparison is made once.
     """
@@ -123,12 +126,12 @@ def _verdicts(pairs: list[tuple[str | None, str]], time_limit: float, batch_time
     undecided = dict.fromkeys(decision for decision in decisions.values() if isinstance(decision, ExpressionPair))
     # Comparisons that look slow come last, so that they cannot use up the time of the others.
     in_order = sorted(undecided, key=lambda pair: (_count_slow_operations(pair.submitted), len(pair.submitted)))
-    results = VERIFIER_PROCESS.run_batch("compare", in_order, time_limit, batch_time_limit)
-    verdicts: dict[tuple, Verdict] = {
-        pair: (results[decision] or "timeout") if isinstance(decision, ExpressionPair) else decision
+    library_results = VERIFIER_PROCESS.run_batch("compare", in_order, time_limit, batch_time_limit)
+    results: dict[tuple, ComparisonResult] = {
+        pair: (library_results[decision] or "timeout") if isinstance(decision, ExpressionPair) else decision
         for pair, decision in decisions.items()
     }
-    return [verdicts.get(pair) for pair in pairs]
+    return [results.get(pair) for pair in pairs]
 
 
 def _count_slow_operations(expression: str) -> int:
@@ -136,7 +139,7 @@ def _count_slow_operations(expression: str) -> int:
     return expression.count("^") + expression.count("!")
 
 
-def decide_without_library(expected: str, submitted: str) -> Verdict | ExpressionPair:
+def decide_without_library(expected: str, submitted: str) -> ComparisonResult | ExpressionPair:
     """Compare two texts without Math-Verify if possible.
 
     Returns:

@@ -39,7 +39,7 @@ class Task:
     """Problems of one kind, with their rewards and the lengths of prompts and completions.
 
     name: The value of `--task` that chooses the task.
-    about: A short description for `--help`.
+    description: A short description for `--help`.
     problems: A function of a split, a number of problems (None for the usual number) and a seed, which returns rows.
     reward_funcs: Names of the reward functions.
     reward_weights: The weight of each reward; None weights each by 1.
@@ -57,7 +57,7 @@ class Task:
     """
 
     name: str
-    about: str
+    description: str
     problems: Callable[..., Sequence[Row]]
     reward_funcs: tuple[str, ...]
     reward_weights: tuple[float, ...] | None

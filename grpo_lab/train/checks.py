@@ -60,7 +60,7 @@ def check_adapter(plan: RunPlan, lora: dict) -> None:
     lora_config(model, lora)
 
 
-NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
+NOT_TRIED_IN_DRY_RUN = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
 def report_dry_run(plan: RunPlan) -> int:
@@ -84,7 +84,7 @@ def report_dry_run(plan: RunPlan) -> int:
     problems = list(dict.fromkeys(problems))
     count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
     print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
-    print(f"  checked: {'; '.join(check.description for check in checks)}\n  not tried: {NOT_TRIED}")
+    print(f"  checked: {'; '.join(check.description for check in checks)}\n  not tried: {NOT_TRIED_IN_DRY_RUN}")
     return int(bool(problems))
 
 

@@ -75,13 +75,17 @@ def first_difference(attempt: Attempt, index: int) -> Difference:
     if got.error:
         return _error_difference(got, expected)
     right_results = expected.results or {RESULT: None}  # without results if the reference raises an error
-    in_values = [
+    value_differences = [
         _value_difference(name, got.results.get(name), right, exercise) for name, right in right_results.items()
     ]
-    in_form = [difference for difference in in_values if difference and difference.fault]
-    in_arguments = _argument_differences(got, expected, exercise, changing)
-    in_gradients = _gradient_differences(got, expected, exercise)
-    return next(difference for difference in [*in_form, *in_arguments, *in_values, *in_gradients] if difference)
+    faults_of_form = [difference for difference in value_differences if difference and difference.fault]
+    argument_differences = _argument_differences(got, expected, exercise, changing)
+    gradient_differences = _gradient_differences(got, expected, exercise)
+    return next(
+        difference
+        for difference in [*faults_of_form, *argument_differences, *value_differences, *gradient_differences]
+        if difference
+    )
 
 
 def may_be_none(exercise: Exercise) -> bool:
@@ -236,7 +240,7 @@ def _as_dict(value: Any) -> dict | None:
 def _kind_name(value: Any) -> str:
     """Return the words for the kind of a value, such as "a number"."""
     if isinstance(value, OtherObject):
-        return value.kind
+        return value.description
     kinds = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
     kinds |= {dict: "a dictionary", Tensor: "a tensor"}
     return "None" if value is None else kinds[type(value)]

@@ -69,7 +69,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _make_verdict(exercise, Status.NOT_STARTED, [Part(PartKind.SENTENCES, text)])
-    return _wrong_verdict(attempt, shares) if attempt.failing else _right_verdict(attempt, shares)
+    return _wrong_verdict(attempt, shares) if attempt.failing_cases else _right_verdict(attempt, shares)
 
 
 def mismatch_verdict(exercise: Exercise, sentence: str) -> Verdict:
@@ -154,7 +154,7 @@ def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
 
 def _score_part(attempt: Attempt, shares: dict[str, float]) -> Part:
     num_cases = len(attempt.outcomes)
-    num_right = num_cases - len(attempt.failing)
+    num_right = num_cases - len(attempt.failing_cases)
     marks = [fill("{0} ✓" if share == 1 else "{0} ✗", PROPERTY_NAMES[name]) for name, share in shares.items()]
     return Part(PartKind.SENTENCES, fill("{0} of {1} right: {2}.", num_right, counted(num_cases, "case"), marks))
 
@@ -208,11 +208,11 @@ def explain(attempt: Attempt, has_right_values: bool) -> Explanation:
     finding = relation or difference.finding
     choice_sentence = "" if difference.fault else _failing_choices(attempt)
     if choice_sentence:
-        pairs = _result_pairs(attempt, difference.subject, attempt.failing)
+        pairs = _result_pairs(attempt, difference.subject, attempt.failing_cases)
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
             finding = relation_everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
         finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
-    is_extreme = index not in attempt.ordinary
+    is_extreme = index not in attempt.ordinary_cases
     return Explanation(index, difference, [], [_difference_sentence(is_extreme, difference, finding)])
 
 
@@ -224,9 +224,9 @@ def _simplest_case(attempt: Attempt) -> int:
 
     def rank(index: int) -> tuple[bool, bool]:
         has_right_values = equal_values(attempt.outcomes[index], attempt.expected[index], attempt.exercise)
-        return index not in attempt.ordinary, has_right_values
+        return index not in attempt.ordinary_cases, has_right_values
 
-    return min(attempt.failing, key=rank)
+    return min(attempt.failing_cases, key=rank)
 
 
 def _likely_mistake_sentences(mistakes: list[Mistake], difference: Difference) -> list[Part]:
@@ -249,7 +249,7 @@ def _relation_sentence(attempt: Attempt, subject: str) -> str:
 
     subject: "the result", or the name of an observation.
     """
-    pairs = _result_pairs(attempt, subject, attempt.ordinary)
+    pairs = _result_pairs(attempt, subject, attempt.ordinary_cases)
     values = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
     expected_values = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
     if len(values) == 1 < len(expected_values) and None not in values | expected_values:
@@ -272,7 +272,7 @@ def _size_sentence(attempt: Attempt, vectors: Sequence[tuple[Tensor, Tensor]]) -
     """
     factors: list[float] = []
     arguments: list[dict[str, Any]] = []
-    for index, (got, right) in zip(attempt.ordinary, vectors, strict=True):
+    for index, (got, right) in zip(attempt.ordinary_cases, vectors, strict=True):
         if not got.any() and not right.any():  # skipped because zeros agree with any factor
             continue
         constant = constant_factor(got, right) if right.any() and got.isfinite().all() else None
@@ -313,8 +313,8 @@ def _failing_choices(attempt: Attempt) -> str:
 
     It is "" unless the answer is wrong in all ordinary cases with these choices, and right in all others.
     """
-    ordinary = set(attempt.ordinary)
-    wrong = ordinary.intersection(attempt.failing)
+    ordinary = set(attempt.ordinary_cases)
+    wrong = ordinary.intersection(attempt.failing_cases)
     for name, values in values_of_choices(attempt.exercise).items():
         wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))
         with_these_values = {index for index in ordinary if values[index] in wrong_values}

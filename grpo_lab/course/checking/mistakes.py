@@ -257,23 +257,23 @@ def _mistakes_that_cover(attempt: Attempt, agree: _Agree) -> dict[Mistake, tuple
     """
     exercise = attempt.exercise
     pairs = zip(attempt.outcomes, attempt.expected, strict=True)
-    failing = {index for index, (got, right) in enumerate(pairs) if not agree(got, right)}
+    failing_cases = {index for index, (got, right) in enumerate(pairs) if not agree(got, right)}
     candidates = list(exercise.mistakes)
     if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += general_mistakes(exercise)
-    explained = {mistake: _explained_cases(mistake, attempt, failing, agree) for mistake in candidates}
+    explained = {mistake: _explained_cases(mistake, attempt, failing_cases, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
-    unexplained = set(failing)
+    unexplained = set(failing_cases)
     while unexplained and explained and len(chosen) < _MAX_NAMED_MISTAKES:
         best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
         if not unexplained & explained[best]:
             break
         chosen[best] = tuple(sorted(unexplained & explained[best]))
         unexplained -= explained.pop(best)
-    return chosen if 2 * len(unexplained) <= len(failing) else {}
+    return chosen if 2 * len(unexplained) <= len(failing_cases) else {}
 
 
-def _explained_cases(mistake: Mistake, attempt: Attempt, failing: set[int], agree: _Agree) -> set[int]:
+def _explained_cases(mistake: Mistake, attempt: Attempt, failing_cases: set[int], agree: _Agree) -> set[int]:
     """Return the failing cases on which the answer has the mistake's outcome.
 
     The result is empty if the answer is right on a case where the mistake is wrong, or if the outcomes agree on fewer
@@ -281,14 +281,14 @@ def _explained_cases(mistake: Mistake, attempt: Attempt, failing: set[int], agre
     """
     num_differing = 0
     agreeing: set[int] = set()
-    indices = sorted(range(len(attempt.expected)), key=lambda index: index in failing)
+    indices = sorted(range(len(attempt.expected)), key=lambda index: index in failing_cases)
     for num_tried, index in enumerate(indices):
         if 2 * len(agreeing) + len(indices) - num_tried < num_differing:
             return set()  # too few, even if the answer agreed on all of the other cases
         wrong = wrong_outcome(attempt.exercise, mistake, index, attempt.seed)
         if agree(wrong, attempt.expected[index]):
             continue
-        if index not in failing:
+        if index not in failing_cases:
             return set()
         num_differing += 1
         if agree(attempt.outcomes[index], wrong):

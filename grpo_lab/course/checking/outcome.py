@@ -169,7 +169,7 @@ def close_entries(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
         tolerance = absolute = max(tolerance, FLOAT32_ROUNDING)
     else:
         finite = b.double().abs()[b.isfinite()]
-        absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
+        absolute = _absolute_tolerance(tolerance, float(finite.max()) if finite.numel() else 1.0)
     return torch.isclose(a.double(), b.double(), rtol=tolerance, atol=absolute, equal_nan=True)
 
 
@@ -185,12 +185,12 @@ def same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
         return False
     try:
         size = abs(float(b))
-        return abs(float(a) - float(b)) <= _absolute(tolerance, size) + tolerance * size < math.inf
+        return abs(float(a) - float(b)) <= _absolute_tolerance(tolerance, size) + tolerance * size < math.inf
     except OverflowError:
         return False
 
 
-def _absolute(tolerance: float, size: float) -> float:
+def _absolute_tolerance(tolerance: float, size: float) -> float:
     """Return the absolute tolerance for numbers of which the largest has this size."""
     return min(tolerance, max(tolerance * size, FLOAT64_ROUNDING))
 
@@ -201,9 +201,9 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class OtherObject:
-    """A stand-in for an object that is not plain data; `kind` is the name of its class."""
+    """A placeholder for an object that is not plain data, with the name of its class or other words in its place."""
 
-    kind: str
+    description: str
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
@@ -315,7 +315,7 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, list | tuple):
         return [_encode(value, tensors) for value in tree]
     if isinstance(tree, OtherObject):
-        return {"other": tree.kind}
+        return {"other": tree.description}
     return tree
 
 

@@ -41,9 +41,9 @@ def property_shares(attempt: Attempt) -> dict[str, float]:
     """
     exercise, expected = attempt.exercise, attempt.expected
     missing = [Outcome(fault=Fault.UNREACHED)] * (len(expected) - len(attempt.outcomes))
-    rows = list(zip(exercise.cases, [*attempt.outcomes, *missing], expected, strict=True))
-    ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
-    extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
+    triples = list(zip(exercise.cases, [*attempt.outcomes, *missing], expected, strict=True))
+    ordinary = [(got, right) for case, got, right in triples if case.tested_property == "values"]
+    extreme = [(got, right) for case, got, right in triples if case.tested_property == "stability"]
     varying = _varying_results([right for _, right in ordinary])
     shares = {"values": fmean(_case_share(got, right, exercise, varying) for got, right in ordinary)}
     if exercise.gradient_of:

@@ -203,13 +203,13 @@ class Attempt:
         return expected_outcomes(self.exercise, self.seed)
 
     @cached_property
-    def failing(self) -> list[int]:
+    def failing_cases(self) -> list[int]:
         """The indices of the cases on which the answer is wrong; cases without an outcome are left out."""
         pairs = zip(self.outcomes, self.expected, strict=False)
         return [index for index, (got, right) in enumerate(pairs) if not equal_outcomes(got, right, self.exercise)]
 
     @property
-    def ordinary(self) -> list[int]:
+    def ordinary_cases(self) -> list[int]:
         """The indices of the cases for values, whose inputs are not extreme."""
         return [index for index, case in enumerate(self.exercise.cases) if case.tested_property == "values"]
 

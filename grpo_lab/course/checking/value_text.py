@@ -117,7 +117,7 @@ def _text(value: Any, digits: int) -> str:
         return f"[{', '.join(_text(part, digits) for part in value[:100])}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_text(part, digits)}' for key, part in list(value.items())[:100])}}}"
-    return value.kind if isinstance(value, OtherObject) else repr(value)
+    return value.description if isinstance(value, OtherObject) else repr(value)
 
 
 def dtype_name(tensor: Tensor) -> str:

@@ -105,11 +105,11 @@ class Translation:
             notes.pop(name, None)
         self.notes_by_kind[kind][name] = text
 
-    def ignore(self, name: str, reason: str) -> None:
+    def note_no_effect(self, name: str, reason: str) -> None:
         """Note the reason why a name has no effect on a run here."""
         self.note(NoteKind.NO_EFFECT, name, reason)
 
-    def refuse(self, name: str, text: str) -> None:
+    def note_unsupported(self, name: str, text: str) -> None:
         """Note that a run here cannot follow a name, with its value and what to do instead."""
         self.note(NoteKind.UNSUPPORTED, name, text)
 
@@ -206,7 +206,7 @@ class _Translator:
         self._rename_to_current()
         self._drop_typed()
         self._check_numbers()
-        self._refuse_datasets()
+        self._note_datasets()
         self._translate_batch()  # first of the counts: `_updates_per_step` reads its result
         self._translate_length()
         self._translate_evaluation()
@@ -221,7 +221,7 @@ class _Translator:
         noted_names = self.translation.noted_names
         for name in self.content:
             if name not in noted_names:
-                self.translation.ignore(name, "it is the same here, or nothing reads it")
+                self.translation.note_no_effect(name, "it is the same here, or nothing reads it")
         return self.translation
 
     def _rename_to_current(self) -> None:
@@ -246,7 +246,7 @@ class _Translator:
             option = REPLACING_OPTIONS.get(name)
             if name in self.typed or option in self.typed:
                 del self.remaining[name]
-                self.translation.ignore(name, "it was typed" if name in self.typed else f"{option} was typed")
+                self.translation.note_no_effect(name, "it was typed" if name in self.typed else f"{option} was typed")
 
     def _check_numbers(self) -> None:
         """Raise InputError for a value that enters a calculation and is not the number that it needs."""
@@ -263,13 +263,13 @@ class _Translator:
             if current_name in NUMBERS and not is_number:
                 raise InputError(name, value, "expected a number without quotation marks, as in TRL")
 
-    def _refuse_datasets(self) -> None:
+    def _note_datasets(self) -> None:
         """Note that the run does not take data to download from a file; the user has to type the task."""
         for name in [name for name in DATASET_NAMES if name in self.remaining]:
             value = self.remaining.pop(name)
             task = shell_line(["--task", value]) if isinstance(value, str) else "--task OWNER/NAME"
             text = f"a file may not name what is downloaded; type {task}"
-            self.translation.refuse(name, text)
+            self.translation.note_unsupported(name, text)
 
     def _translate_batch(self) -> None:
         """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
@@ -280,7 +280,7 @@ class _Translator:
         sizes = {name: self.remaining.pop(name) for name in TRL_BATCH_SETTINGS if name in self.remaining}
         if self.typed.keys() & {*TRL_BATCH_SETTINGS}:
             for name in sizes:
-                translation.ignore(name, "another batch was typed")
+                translation.note_no_effect(name, "another batch was typed")
             return
         microbatch_size = sizes.get(
             "per_device_train_batch_size", TRL_DEFAULTS_TO_TRANSLATE["per_device_train_batch_size"]
@@ -351,7 +351,7 @@ class _Translator:
             if interval is None:
                 interval = self.remaining.get("logging_steps", TRL_DEFAULTS_TO_TRANSLATE["logging_steps"])
         elif strategy != "no":
-            self.translation.refuse("eval_strategy", f"{strategy}; type --eval_steps N")
+            self.translation.note_unsupported("eval_strategy", f"{strategy}; type --eval_steps N")
         self._set_interval("eval_steps", interval, "eval_strategy", strategy)
 
     def _translate_saving(self) -> None:
@@ -371,9 +371,9 @@ class _Translator:
         if interval is None:
             return
         if strategy != "steps":
-            self.translation.ignore(name, f"{strategy_name} is not steps")
+            self.translation.note_no_effect(name, f"{strategy_name} is not steps")
         elif 0 < interval < 1:
-            self.translation.refuse(name, f"{interval:g} of the run; type --{name} N")
+            self.translation.note_unsupported(name, f"{interval:g} of the run; type --{name} N")
         else:
             self._set_in_steps(name, interval)
 
@@ -385,7 +385,7 @@ class _Translator:
             self._set_in_steps("logging_steps", interval)
         elif interval is not None:
             text = "metrics are written at every step, report_to says where else"
-            self.translation.ignore("logging_steps", text)
+            self.translation.note_no_effect("logging_steps", text)
 
     def _translate_reference(self) -> None:
         """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
@@ -395,13 +395,13 @@ class _Translator:
         if not is_synced:
             return
         if "ref_model_sync_steps" in self.typed:
-            self.translation.ignore("sync_ref_model", "ref_model_sync_steps was typed")
+            self.translation.note_no_effect("sync_ref_model", "ref_model_sync_steps was typed")
         else:
             self.translation.note(NoteKind.OTHER_MEANING, "sync_ref_model", "true: in ref_model_sync_steps")
             self._set_in_steps("ref_model_sync_steps", interval)
         if mixup_alpha != 1:
             text = f"{mixup_alpha:g}; the reference becomes the policy, as with 1"
-            self.translation.refuse("ref_model_mixup_alpha", text)
+            self.translation.note_unsupported("ref_model_mixup_alpha", text)
 
     def _drop_switched_off(self) -> None:
         """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
@@ -411,14 +411,14 @@ class _Translator:
                 if name in self.remaining and switches.get(switch) != value:
                     del self.remaining[name]
                     text = f"nothing reads it without {switch} {as_option_text(value)}"
-                    self.translation.ignore(name, text)
+                    self.translation.note_no_effect(name, text)
 
     def _translate_remaining(self) -> None:
         """Translate each remaining name by its entry in the table."""
         for name, value in self.remaining.items():
             match TRL_TABLE.get(name):
                 case OurSetting(typed_instead=text) if text:
-                    self.translation.ignore(name, text)
+                    self.translation.note_no_effect(name, text)
                 case OurSetting() | OurOption():
                     self._set_value(name, value)
                 case Renamed(option):
@@ -426,9 +426,9 @@ class _Translator:
                     self.translation.note(NoteKind.OTHER_MEANING, name, f"{value}: --{option}")
                 case Unsupported(neutral_values, remedy):
                     if value not in neutral_values:
-                        self.translation.refuse(name, f"{as_option_text(value)}; {remedy}")
+                        self.translation.note_unsupported(name, f"{as_option_text(value)}; {remedy}")
                 case NoEffect(reason):
-                    self.translation.ignore(name, reason)
+                    self.translation.note_no_effect(name, reason)
                 case None if name in self.option_names:
                     self.translation.set_option(name, value)
                 case None:
@@ -439,7 +439,7 @@ class _Translator:
     def _set_value(self, name: str, value: Any) -> None:
         """Set a setting or an option that has TRL's name."""
         if name == "lr_scheduler_type" and value not in (*SCHEDULES,):
-            self.translation.refuse(name, f"{value}; one of {', '.join(SCHEDULES)}")
+            self.translation.note_unsupported(name, f"{value}; one of {', '.join(SCHEDULES)}")
         elif name == "scale_rewards" and isinstance(value, bool):
             self.translation.set_option(name, "group" if value else "none")
         else:
@@ -457,7 +457,7 @@ class _Translator:
                 self.translation.set_trl_default("lora_dropout", dropout)
         elif is_in_file:
             text = f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl"
-            self.translation.refuse("lora_dropout", text)
+            self.translation.note_unsupported("lora_dropout", text)
         else:
             text = f"0: our own loop has none; TRL's default is {trl_default:g}"
             self.translation.set_option("lora_dropout", 0.0, text)
@@ -479,7 +479,7 @@ class _Translator:
                 return  # the unknown choice is refused later, when the configuration is made
         reasons = reasons_unread(SETTINGS["warmup_steps"], config, SETTINGS)
         if reasons and options.pop("warmup_ratio", None) is not None:
-            self.translation.ignore("warmup_steps", f"nothing reads it with {' and '.join(reasons)}")
+            self.translation.note_no_effect("warmup_steps", f"nothing reads it with {' and '.join(reasons)}")
         while True:  # without one setting, nothing may read another one
             unused = dict(unused_options(changed_values(config, SETTINGS), SETTINGS))
             unused = {name: reason for name, reason in unused.items() if name not in self.typed}
@@ -491,7 +491,7 @@ class _Translator:
                 if name in self.translation.trl_defaults:
                     del self.translation.trl_defaults[name]
                 else:
-                    self.translation.ignore(name, f"nothing reads it with {reason}")
+                    self.translation.note_no_effect(name, f"nothing reads it with {reason}")
 
 
 def _switches_of(name: str) -> dict[str, Any]:

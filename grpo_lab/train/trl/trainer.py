@@ -29,7 +29,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompts import prompt_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.trl.settings import settings_for_trl
-from grpo_lab.trainer.run.checkpoint import UNFINISHED
+from grpo_lab.trainer.run.checkpoint import UNFINISHED_FOLDER
 from grpo_lab.trainer.run.folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import none_if_nan
@@ -173,7 +173,7 @@ def trl_config(
 
 def unfinished_checkpoints(run_folder: Path) -> Path:
     """Return the folder within that of a run in which the processes write a checkpoint until it is complete."""
-    return run_folder / UNFINISHED / "engine"
+    return run_folder / UNFINISHED_FOLDER / "engine"
 
 
 def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable | None:

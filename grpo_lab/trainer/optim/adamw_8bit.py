@@ -21,14 +21,14 @@ from grpo_lab.base.checks import InputError, InputPackageError
 
 PIECE_SIZE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.1 GiB
 BLOCK = 256  # numbers that share a scale
-MIN_QUANTISED = 4096  # numbers in the smallest parameter that is quantised, as in torchao
+MIN_QUANTISED_SIZE = 4096  # numbers in the smallest parameter that is quantised, as in torchao
 EPS = 1e-8  # AdamW's epsilon
 
 
 class ParameterSlice(NamedTuple):
     """The numbers `start` to `stop - 1` of one flattened parameter."""
 
-    parameter: int  # index in the list of parameters
+    parameter_index: int  # index in the list of parameters
     start: int
     stop: int
 
@@ -45,62 +45,68 @@ class EightBitAdamW:
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
-        signed, unsigned = code_tables()
+        signed_levels, unsigned_levels = torchao_levels()
         if non_contiguous := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
             raise InputError(
                 f"parameters {non_contiguous} are not contiguous in memory; they must be, to be updated in pieces"
             )
         self.parameters, self.stochastic_rounding = parameters, stochastic_rounding  # [rounding]
         self.betas, self.weight_decay = settings["betas"], settings["weight_decay"]
-        self.lr, self.steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
-        self.pieces = pieces_of(parameters)
-        levels = {
-            device: (Levels.on_device(signed, device), Levels.on_device(unsigned, device))
+        self.lr, self.num_steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
+        self.pieces = divide_into_pieces(parameters)
+        codebooks = {
+            device: (Codebook.on_device(signed_levels, device), Codebook.on_device(unsigned_levels, device))
             for device in {p.device for p in parameters}
         }
         self.moments = [
-            self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces
+            self._new_moments(piece, *codebooks[parameters[piece[0].parameter_index].device]) for piece in self.pieces
         ]
 
     def _new_moments(
-        self, piece: list[ParameterSlice], signed: "Levels", unsigned: "Levels"
+        self, piece: list[ParameterSlice], signed: "Codebook", unsigned: "Codebook"
     ) -> tuple["Moment", "Moment"]:
         size = sum(part.stop - part.start for part in piece)
-        kind = EightBitMoment if _is_quantised(self.parameters[piece[0].parameter]) else FloatMoment
-        return kind(size, signed), kind(size, unsigned)
+        moment_class = EightBitMoment if _is_quantised(self.parameters[piece[0].parameter_index]) else FloatMoment
+        return moment_class(size, signed), moment_class(size, unsigned)
 
     def set_lr(self, lr: float) -> None:
         self.lr.fill_(lr)
 
     @torch.no_grad()
     def step(self) -> None:
-        self.steps += 1
+        self.num_steps += 1
         for piece, moments in zip(self.pieces, self.moments, strict=True):
             # New views in every step, since parameters and gradients may have been replaced.
             weights = [self.parameters[i].view(-1)[start:stop] for i, start, stop in piece]
             gradients = [_gradient(self.parameters[i]).reshape(-1)[start:stop] for i, start, stop in piece]
-            updated = self._updated(_in_float32(weights), _in_float32(gradients), *moments)
+            updated = self._adamw_update(_concatenate(weights), _concatenate(gradients), *moments)
             if self.stochastic_rounding and weights[0].dtype == torch.bfloat16:
                 updated = stochastic_round_bits(updated)
             sizes = [len(weight) for weight in weights]
             for weight, values in zip(weights, updated.split(sizes), strict=True):
                 weight.copy_(values)
 
-    def _updated(self, p: Float[Tensor, " N"], g: Float[Tensor, " N"], mean: "Moment", square: "Moment") -> Tensor:
-        """Return the weights after one AdamW update and store the new moments.
+    def _adamw_update(
+        self,
+        weights: Float[Tensor, " N"],
+        gradients: Float[Tensor, " N"],
+        first_moment: "Moment",
+        second_moment: "Moment",
+    ) -> Float[Tensor, " N"]:
+        """Store the new moments, and return the weights after one AdamW update.
 
         The operations are those of torchao in the same order. At most 28 bytes per number are allocated at a time.
         """
         beta1, beta2 = self.betas
-        m = mean.value().lerp_(g, 1 - beta1)
-        mean.set(m)
-        v = square.value().lerp_(g.square(), 1 - beta2)
-        square.set(v)
+        m = first_moment.value().lerp_(gradients, 1 - beta1)
+        first_moment.set(m)
+        v = second_moment.value().lerp_(gradients.square(), 1 - beta2)
+        second_moment.set(v)
         if self.weight_decay:
-            p = p - self.lr * self.weight_decay * p
-        denominator = v.sqrt_().div_((1 - beta2**self.steps).sqrt()).add_(EPS)
-        update = m.div_(1 - beta1**self.steps).mul_(self.lr).div_(denominator)
-        return p - update
+            weights = weights - self.lr * self.weight_decay * weights
+        denominator = v.sqrt_().div_((1 - beta2**self.num_steps).sqrt()).add_(EPS)
+        update = m.div_(1 - beta1**self.num_steps).mul_(self.lr).div_(denominator)
+        return weights - update
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -108,9 +114,9 @@ class EightBitAdamW:
 
     def tensors(self) -> dict[str, Tensor]:
         names = ("exp_avg", "exp_avg_sq")
-        return {"step": self.steps} | {
-            f"{number}.{name}.{suffix}": tensor
-            for number, moments in enumerate(self.moments)
+        return {"step": self.num_steps} | {
+            f"{index}.{name}.{suffix}": tensor
+            for index, moments in enumerate(self.moments)
             for name, moment in zip(names, moments, strict=True)
             for suffix, tensor in moment.tensors().items()
         }
@@ -123,44 +129,44 @@ class EightBitAdamW:
             tensor.copy_(tensors[name])
 
 
-class Levels(NamedTuple):
-    """The levels of 8-bit codes, and the limits between them for rounding."""
+class Codebook(NamedTuple):
+    """The level that each 8-bit code stands for, and the thresholds between them for rounding."""
 
-    table: Float[Tensor, "256"]  # the number that each code represents
-    limits: Float[Tensor, "255"]  # the least number that is rounded up to each code but the first
+    levels: Float[Tensor, "256"]  # the number that each code represents
+    thresholds: Float[Tensor, "255"]  # the least number that is rounded up to each code but the first
 
     @classmethod
-    def on_device(cls, table: Float[Tensor, "256"], device: torch.device) -> "Levels":
-        return cls(table.to(device), rounding_limits(table).to(device))
+    def on_device(cls, levels: Float[Tensor, "256"], device: torch.device) -> "Codebook":
+        return cls(levels.to(device), rounding_thresholds(levels).to(device))
 
 
 class EightBitMoment:
     """A moment of N numbers in 8 bits: a code for each number, and a scale for each block."""
 
-    def __init__(self, size: int, levels: Levels):
-        self.levels, device = levels, levels.table.device
+    def __init__(self, size: int, codebook: Codebook):
+        self.codebook, device = codebook, codebook.levels.device
         self.codes = torch.zeros(size, dtype=torch.uint8, device=device)
-        self.scale = torch.zeros(size // BLOCK, device=device)
+        self.scales = torch.zeros(size // BLOCK, device=device)
 
     def value(self) -> Float[Tensor, " N"]:
-        return self.levels.table[self.codes.int()].view(-1, BLOCK).mul_(self.scale[:, None]).view(-1)
+        return self.codebook.levels[self.codes.int()].view(-1, BLOCK).mul_(self.scales[:, None]).view(-1)
 
     def set(self, value: Float[Tensor, " N"]) -> None:
         """Store the code of the level that is nearest to each number of a block, and the scale of the block."""
         blocks = value.view(-1, BLOCK)
-        scale = torch.linalg.vector_norm(blocks, torch.inf, dim=-1).clip_(1e-12)
-        self.codes.copy_(nearest_codes(blocks / scale[:, None], self.levels.limits).view(-1))
-        self.scale.copy_(scale)
+        scales = torch.linalg.vector_norm(blocks, torch.inf, dim=-1).clip_(1e-12)
+        self.codes.copy_(nearest_codes(blocks / scales[:, None], self.codebook.thresholds).view(-1))
+        self.scales.copy_(scales)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"codes": self.codes, "scale": self.scale}
+        return {"codes": self.codes, "scale": self.scales}
 
 
 class FloatMoment:
     """A moment of N numbers in float32, for parameters that are small or whose size is no multiple of 256."""
 
-    def __init__(self, size: int, levels: Levels):
-        self.values = torch.zeros(size, device=levels.table.device)
+    def __init__(self, size: int, codebook: Codebook):
+        self.values = torch.zeros(size, device=codebook.levels.device)
 
     def value(self) -> Float[Tensor, " N"]:
         return self.values.clone()
@@ -175,12 +181,12 @@ class FloatMoment:
 Moment = EightBitMoment | FloatMoment
 
 
-def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
+def rounding_thresholds(levels: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
     """Return, for each code but the first, the least float32 that torchao rounds up to it.
 
     It is the middle of two levels, or one of the nearest float32 numbers around it.
     """
-    low, high = table[:-1], table[1:]
+    low, high = levels[:-1], levels[1:]
     middle = (low + high) / 2
     neighbours = [middle]
     for _ in range(2):
@@ -190,9 +196,9 @@ def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
     return candidates.gather(0, is_rounded_up.int().argmax(0, keepdim=True))[0]
 
 
-def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> UInt8[Tensor, "*N"]:
+def nearest_codes(scaled: Float[Tensor, "*N"], thresholds: Float[Tensor, "255"]) -> UInt8[Tensor, "*N"]:
     """Return the code of the nearest level for each number; the numbers of a block are scaled to at most 1."""
-    return torch.bucketize(scaled, limits, out_int32=True, right=True).to(torch.uint8)
+    return torch.bucketize(scaled, thresholds, out_int32=True, right=True).to(torch.uint8)
 
 
 def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
@@ -206,7 +212,7 @@ def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     return noise.add_(x.view(torch.int32)).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
 
 
-def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[ParameterSlice]]:
+def divide_into_pieces(parameters: list[torch.nn.Parameter]) -> list[list[ParameterSlice]]:
     """Divide the parameters into pieces of at most `PIECE_SIZE` numbers, each a list of slices.
 
     A large parameter is cut, and small ones share a piece. All slices of a piece have one type and one device, and all
@@ -229,7 +235,7 @@ def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[ParameterSlice]
 
 
 def _is_quantised(parameter: Tensor) -> bool:
-    return parameter.numel() >= MIN_QUANTISED and parameter.numel() % BLOCK == 0
+    return parameter.numel() >= MIN_QUANTISED_SIZE and parameter.numel() % BLOCK == 0
 
 
 def _gradient(parameter: Tensor) -> Tensor:
@@ -237,12 +243,13 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-def _in_float32(tensors: list[Tensor]) -> Float[Tensor, " N"]:
+def _concatenate(tensors: list[Tensor]) -> Float[Tensor, " N"]:
+    """Return one float32 tensor with the numbers of all tensors."""
     joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
     return joined.float()
 
 
-def code_tables() -> tuple[Float[Tensor, "256"], Float[Tensor, "256"]]:
+def torchao_levels() -> tuple[Float[Tensor, "256"], Float[Tensor, "256"]]:
     """Return torchao's 256 levels between -1 and 1, and its 256 levels between 0 and 1."""
     try:
         from torchao.optim.quant_utils import create_dynamic_map

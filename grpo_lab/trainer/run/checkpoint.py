@@ -21,9 +21,9 @@ from grpo_lab.base.files import flush
 from grpo_lab.models.adapters import has_adapter, load_adapter_weights
 from grpo_lab.models.loading import without_progress_bars
 
-UNFINISHED = "grpo_run.unfinished"  # folder for files that are still being written
-ENGINE_STATE = "grpo_state.json"  # file with the state of the run in a checkpoint that an engine such as TRL wrote
-_OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
+UNFINISHED_FOLDER = "grpo_run.unfinished"  # folder for files that are still being written
+ENGINE_STATE_FILE = "grpo_state.json"  # file with the state of the run in a checkpoint that an engine such as TRL wrote
+_OPTIMIZER_FILE, _STATE_FILE, _REFERENCE_FOLDER = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
 def write(folder: Path, history: list[dict], model, tokenizer, optimizer, reference) -> dict[str, list]:
@@ -41,10 +41,10 @@ def write(folder: Path, history: list[dict], model, tokenizer, optimizer, refere
         _save_model(folder, model, tokenizer)
         if reference is not None:
             with without_progress_bars():
-                reference.save_pretrained(folder / _REFERENCE)
+                reference.save_pretrained(folder / _REFERENCE_FOLDER)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.tensors().items()}
-        save_file(tensors, folder / _OPTIMIZER)
-        (folder / _STATE).write_text(as_json(_state_of_run(history) | optimizer.state()), encoding="utf-8")
+        save_file(tensors, folder / _OPTIMIZER_FILE)
+        (folder / _STATE_FILE).write_text(as_json(_state_of_run(history) | optimizer.state()), encoding="utf-8")
         return _flushed_digests(folder)
 
 
@@ -67,7 +67,7 @@ def adopt(engine_checkpoint: Path, folder: Path, history: list[dict]) -> dict[st
         The digests of the files of the checkpoint.
     """
     os.replace(engine_checkpoint, folder)
-    (folder / ENGINE_STATE).write_text(as_json(_state_of_run(history)), encoding="utf-8")
+    (folder / ENGINE_STATE_FILE).write_text(as_json(_state_of_run(history)), encoding="utf-8")
     return _flushed_digests(folder)
 
 
@@ -127,15 +127,15 @@ def load(folder: Path, model, optimizer, reference) -> list[dict]:
     """
     load_weights(folder, model)
     if reference is not None:
-        load_weights(folder / _REFERENCE, reference)
-    state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    optimizer.load(state, load_file(folder / _OPTIMIZER))
+        load_weights(folder / _REFERENCE_FOLDER, reference)
+    state = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
+    optimizer.load(state, load_file(folder / _OPTIMIZER_FILE))
     return state["log_history"]
 
 
 def read_engine_history(folder: Path) -> list[dict]:
     """Read the metrics of each completed step from a checkpoint that an engine wrote; it loads the weights itself."""
-    return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))["log_history"]
+    return json.loads((folder / ENGINE_STATE_FILE).read_text(encoding="utf-8"))["log_history"]
 
 
 def load_weights(folder: Path, model) -> None:

@@ -29,10 +29,10 @@ from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.config.settings import without_default_tool_timeout
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.run import checkpoint
-from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
+from grpo_lab.trainer.run.checkpoint import UNFINISHED_FOLDER, as_json
 from grpo_lab.trainer.run.fingerprints import check_same_fingerprints, model_fingerprint
 
-RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
+RESUME_INSTRUCTION = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
 MANIFEST_FILE = "grpo_run.json"
 LOCK_FILE = "grpo_run.lock"
 # Files that change during the run.
@@ -64,7 +64,7 @@ def explain_disk_errors(method: Callable) -> Callable:
             path = os.fspath(getattr(error, "filename", None) or self.path)
             remedy = "start again, or choose another folder"
             if self.manifest:
-                remedy = f"go on with {RESUME}. {self.describe_saved()}"
+                remedy = f"go on with {RESUME_INSTRUCTION}. {self.describe_saved()}"
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
             raise OSError(number, f"{problem}: fix that, then {remedy}") from error
 
@@ -101,7 +101,7 @@ class RunFolder:
 
     def __exit__(self, *details):
         try:
-            for remove in ((self.path / UNFINISHED).rmdir, (self.path / LOCK_FILE).unlink):
+            for remove in ((self.path / UNFINISHED_FOLDER).rmdir, (self.path / LOCK_FILE).unlink):
                 with contextlib.suppress(OSError):  # raised if the folder is not empty; a resumed run removes it
                     remove()
         finally:
@@ -142,7 +142,7 @@ class RunFolder:
         self._write_manifest(**changes)
         # A broken checkpoint with files that the run did not write was not removed; it would block one of that name.
         check_folder(self.config)
-        shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
+        shutil.rmtree(self.path / UNFINISHED_FOLDER, ignore_errors=True)
         self._write(SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
         self._write(METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in history))
         if (path := self.path / COMPLETIONS_FILE).is_file():
@@ -172,7 +172,9 @@ class RunFolder:
         if name in self.manifest["checkpoints"]:
             return
         check_free(self.path, [name], ())
-        digests = checkpoint.write(self.path / UNFINISHED / name, history, model, tokenizer, optimizer, reference)
+        digests = checkpoint.write(
+            self.path / UNFINISHED_FOLDER / name, history, model, tokenizer, optimizer, reference
+        )
         self._publish_checkpoint(name, digests, model_fingerprint(model))
 
     @explain_disk_errors
@@ -185,7 +187,7 @@ class RunFolder:
         """
         name = checkpoint_name(len(history))
         check_free(self.path, [name], ())
-        digests = checkpoint.adopt(engine_checkpoint, self.path / UNFINISHED / name, history)
+        digests = checkpoint.adopt(engine_checkpoint, self.path / UNFINISHED_FOLDER / name, history)
         self._publish_checkpoint(name, digests, fingerprint=None)
 
     def _publish_checkpoint(self, name: str, digests: dict[str, list], fingerprint: dict | None) -> None:
@@ -200,13 +202,13 @@ class RunFolder:
         entry: dict[str, Any] = {"model": fingerprint, "files": digests}
         entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
-        publish(self.path / UNFINISHED / name, self.path / name)
+        publish(self.path / UNFINISHED_FOLDER / name, self.path / name)
         self._write_manifest(checkpoints=self._remove_old_checkpoints(name))
 
     @explain_disk_errors
     def save_model(self, model, tokenizer) -> None:
         """Write the trained model into the folder as a normal transformers checkpoint; no file is ever partial."""
-        unfinished = self.path / UNFINISHED / "model"
+        unfinished = self.path / UNFINISHED_FOLDER / "model"
         digests = checkpoint.write_model(unfinished, model, tokenizer)
         check_free(self.path, digests, self.manifest["trained"])
         self._write_manifest(trained=digests)
@@ -262,7 +264,7 @@ class RunFolder:
     def _newest_valid(self) -> Path | None:
         """Return the newest checkpoint whose files match their digests; newer ones are reported as broken."""
         for name, entry in reversed(self.manifest["checkpoints"].items()):
-            path, unfinished = self.path / name, self.path / UNFINISHED / name
+            path, unfinished = self.path / name, self.path / UNFINISHED_FOLDER / name
             if unfinished.is_dir() and not path.exists():  # the run was killed before it could move the checkpoint
                 publish(unfinished, path)
             digests = checkpoint.file_digests(path)
@@ -279,7 +281,7 @@ class RunFolder:
 
     def _write(self, name: str, text: str) -> None:
         """Write a text file of the run, which after a crash holds either the old text or the new one."""
-        write_atomically(self.path / name, text, self.path / UNFINISHED)
+        write_atomically(self.path / name, text, self.path / UNFINISHED_FOLDER)
 
     def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
@@ -336,7 +338,7 @@ def check_folder(config: GRPOConfig) -> dict:
     # A run that failed before its first step has a manifest, but neither checkpoints nor metrics: it may be replaced.
     has_run = owned_names or (manifest and metrics_file.is_file() and metrics_file.stat().st_size)
     if has_run and not resume:
-        remedy = f"choose another folder, or continue it with {RESUME}"
+        remedy = f"choose another folder, or continue it with {RESUME_INSTRUCTION}"
         raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {remedy}")
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     needed_names = [*CHANGING_FILES, *MODEL_FILES, *checkpoints]

@@ -19,12 +19,12 @@ from grpo_lab.base import Stopped
 from grpo_lab.base.files import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.run.folder import RESUME, RunFolder
+from grpo_lab.trainer.run.folder import RESUME_INSTRUCTION, RunFolder
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import Reports, best_and_worst, open_reports
 
-RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
-SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+RESUME_HINT = f"Go on with {RESUME_INSTRUCTION} and everything else as it was."
+SIGNAL_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 @contextmanager
@@ -153,7 +153,7 @@ class StopSignals:
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
+            for number in SIGNAL_NAMES:
                 # Skipped if the signal is ignored on purpose (nohup), or if its handler was not installed by Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._previous_handlers[number] = signal.signal(number, self._handle_signal)
@@ -176,7 +176,7 @@ class StopSignals:
             outcome, resume_hint = self._describe_saved(), RESUME_HINT
         assert self.last_signal is not None  # without a signal there is nothing to stop for
         raise Stopped(
-            f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, resume_hint
+            f"Stopped {moment} by {SIGNAL_NAMES[self.last_signal]}. {outcome}", 128 + self.last_signal, resume_hint
         )
 
     def _handle_signal(self, number: int, frame) -> None:
@@ -185,5 +185,5 @@ class StopSignals:
         if is_second:
             self.raise_stopped("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
-            name = SIGNALS[self.last_signal]
+            name = SIGNAL_NAMES[self.last_signal]
             print(f"\n{name}: finishing this step; a second one stops at once", file=sys.stderr)

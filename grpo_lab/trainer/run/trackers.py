@@ -19,7 +19,7 @@ from grpo_lab.base.checks import InputPackageError
 from grpo_lab.base.commands import one_line
 from grpo_lab.base.files import write_atomically
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.run.checkpoint import UNFINISHED, as_json
+from grpo_lab.trainer.run.checkpoint import UNFINISHED_FOLDER, as_json
 from grpo_lab.trainer.run.folder import output_path
 
 DEFAULT_PROJECT = "grpo_lab"  # project if WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT is not set
@@ -77,7 +77,7 @@ class Trackers:
         self._identifiers = self._read_identifiers()
         for name in self._config.trackers:
             self._start(name)
-        write_atomically(self._file, as_json(self._identifiers, indent=1) + "\n", self._file.parent / UNFINISHED)
+        write_atomically(self._file, as_json(self._identifiers, indent=1) + "\n", self._file.parent / UNFINISHED_FOLDER)
         return self
 
     def __exit__(self, *details):

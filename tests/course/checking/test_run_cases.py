@@ -45,7 +45,7 @@ def test_guard_stops_and_names_each_fault_without_an_effect_on_the_next_check(fu
     out, err = sys.stdout, sys.stderr
     outcomes = run_student(function, MEAN, case_seconds=0.2 if fault == "endless" else 60.0)
     assert [o.fault for o in outcomes] == [fault]
-    assert Attempt(MEAN, outcomes, 0).failing == [0], "the cases after the one that was stopped have no outcome"
+    assert Attempt(MEAN, outcomes, 0).failing_cases == [0], "the cases after the one that was stopped have no outcome"
     assert (sys.stdout, sys.stderr) == (out, err)
     assert check(scaled_mean, MEAN).right
 

@@ -181,11 +181,12 @@ def test_update_in_pieces_is_torchaos_update_in_one(piece, monkeypatch):
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=64))
 def test_quantisation_code_is_that_of_torchao(values):
-    for signed, table in zip((True, False), adamw_8bit.code_tables(), strict=True):
-        limits = adamw_8bit.rounding_limits(table)
-        near = torch.cat([limits, limits.nextafter(table[0]), limits.nextafter(table[-1]), table, torch.tensor(values)])
+    for signed, levels in zip((True, False), adamw_8bit.torchao_levels(), strict=True):
+        thresholds = adamw_8bit.rounding_thresholds(levels)
+        neighbours = [thresholds.nextafter(levels[0]), thresholds.nextafter(levels[-1])]
+        near = torch.cat([thresholds, *neighbours, levels, torch.tensor(values)])
         scaled = near if signed else near.abs()
-        assert torch.equal(adamw_8bit.nearest_codes(scaled, limits), quantize_8bit_with_qmap(scaled, table))
+        assert torch.equal(adamw_8bit.nearest_codes(scaled, thresholds), quantize_8bit_with_qmap(scaled, levels))
 
 
 def test_an_eight_bit_optimizer_step_launches_few_kernels(monkeypatch):

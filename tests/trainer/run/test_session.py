@@ -13,7 +13,7 @@ import torch
 from grpo_lab.base import Stopped
 from grpo_lab.base.checks import RunError
 from grpo_lab.trainer import train
-from grpo_lab.trainer.run.folder import RESUME, RunFolder
+from grpo_lab.trainer.run.folder import RESUME_INSTRUCTION, RunFolder
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.session import Session, StopSignals, open_session
 from tests.support.resuming import assert_same_end, cheap_run, newest_checkpoint
@@ -161,7 +161,7 @@ def test_a_signal_saves_the_current_step_and_prints_how_to_resume(number, last, 
     saved = (folder / f"checkpoint-{last}").as_posix()
     assert str(stopped.value) == (
         f"Stopped after step {last} of 4 by {NAMES[number]}. '{saved}' is saved. "
-        f"Go on with {RESUME} and everything else as it was."
+        f"Go on with {RESUME_INSTRUCTION} and everything else as it was."
     )
     assert f"{NAMES[number]}: finishing this step; a second one stops at once" in capsys.readouterr().err
     assert before == {name: signal.getsignal(name) for name in NAMES}, "handlers are put back"
