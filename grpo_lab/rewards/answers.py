@@ -33,6 +33,8 @@ from grpo_lab.rewards.text import (
 _MARKUP = re.compile(r"(?<![0-9a-zA-Z)])(?:\*\*|__)|(?:\*\*|__)(?![0-9a-zA-Z(])|`")
 # Text before a number that is only a part of an expression, such as a root or a logarithm.
 _EXPRESSION_BEFORE = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?: ?_\S+)? *[{(]?$|[a-zA-Z})] ?/ ?$")
+# A unit right before a number, which is then its power: the 2 of cm2 and of m/s2.
+_LENGTH_OR_TIME_BEFORE = re.compile(r"(?<![\\a-zA-Z])(?:[cdkm]?m|s|ft|yd)$")
 # A number in a running text that is not an index, an exponent or a part of another number.
 _NUMBER_IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
@@ -141,8 +143,10 @@ def last_number(text: str) -> str:
 
 
 def _is_in_word(match: re.Match) -> bool:
-    """Return True if a number has letters on both sides, such as the 2 of H2O."""
+    """Return True for a number between letters, such as the 2 of H2O, and for the power of a unit, as in cm2."""
     preceding, following = match.string[: match.start()], match.string[match.end() :]
+    if match["number"] in ("2", "3") and _LENGTH_OR_TIME_BEFORE.search(preceding[-20:]):
+        return True
     is_followed = following[:1].isascii() and following[:1].isalpha()
     return is_followed and bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]+$", preceding[-20:]))
 

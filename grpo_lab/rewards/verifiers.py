@@ -27,12 +27,14 @@ _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4
 _ELLIPSIS = re.compile(r"(?:\.{3}|…|\\[lc]?dots(?![a-z]))[\s$)}\\]*$")
 # A letter right after a number, as in 3t, may be a unit or a variable.
 _NUMBER_WITH_LETTER = re.compile(r".*[0-9)}][a-zA-Z]")
+# Compared with another text of this form it is a time of the day, else it may be a ratio.
+_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}")
 # Words and times. Math-Verify would read a word as a product of letters ("lube" = "blue") and 8:00 as 8 / 00.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
 
 # "unreadable" if the expected text is no mathematics.
 ComparisonResult = Literal["equal", "different", "unreadable", "timeout"]
-_STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
+_STATED_ANSWER = re.compile(r"[^\n]*\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
 
 class ExpressionPair(NamedTuple):
@@ -152,6 +154,9 @@ def decide_without_library(expected: str, submitted: str) -> ComparisonResult | 
     )
     expected_name, expected_value = _name_and_value(pair.expected)
     name, value = _name_and_value(pair.submitted)
+    if _TIME.fullmatch(expected_value) and _TIME.fullmatch(value):  # 4:15 and 8:30 are one ratio, but two times
+        is_same_time = [*map(int, expected_value.split(":"))] == [*map(int, value.split(":"))]
+        return "equal" if is_same_time else "different"
     if expected_quantity := parse_quantity(expected_value):
         quantity = parse_quantity(value)
         if quantity is None or quantity.value != expected_quantity.value:

@@ -44,7 +44,8 @@ class RunOptions:
     """The options of a run, in three layers: an option has its typed value, else its stored one, else its default.
 
     typed: The options on the command line, by name.
-    stored: The options in a file (`--config`), or of the run that is resumed, that no typed option replaces.
+    stored: The options in a file (`--config`), or of the run that is resumed; a typed option of the same name hides
+        its stored value.
     changed_settings: The settings in the file that the engine replaces or drops, by name: the value in the file, and
         its replacement or the reason why it is dropped.
     """

@@ -14,7 +14,7 @@ from grpo_lab.rewards import last_number_reward
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.quantities import normalise_notation, parse_quantity
 from grpo_lab.rewards.text import extract_boxed, extract_final_answer
-from grpo_lab.rewards.verifiers import decide_without_library, gym_reward
+from grpo_lab.rewards.verifiers import _read_answer, decide_without_library, gym_reward
 from grpo_lab.tasks.gym import make_generator
 from tests.support.agreement import many_examples
 
@@ -192,3 +192,15 @@ def test_gym_verifier_gives_0_to_an_endless_answer():
         scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [origin] * 3, time_limit=1.0)
     assert max(scores[:2]) < 0.05
     assert scores[2] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("First I thought the answer is 7, but the answer is 5.", "5"),
+        ("The answer is 7.\nSo: **Answer:** 5", "5"),
+        ("no statement", "no statement"),
+    ],
+)
+def test_gym_answer_without_a_block_is_what_the_last_statement_says(text, answer):
+    assert _read_answer(text) == answer

@@ -44,6 +44,8 @@ MODEL_FILES = (
     "generation_config.json",
     "model.safetensors",
     "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
     ADAPTER_CONFIG_FILE,
     ADAPTER_WEIGHTS_FILE,
 )

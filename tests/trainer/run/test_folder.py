@@ -230,6 +230,7 @@ def test_foreign_files_beside_a_run_stay(undisturbed, tmp_path):
 
 NEEDED = [
     "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "tokenizer.json", "model.safetensors",
+    "tokenizer_config.json", "chat_template.jinja",
 ]  # fmt: skip
 AT_FIRST = ["metrics.jsonl", "completions.jsonl", "tensorboard/x"]
 
