@@ -249,9 +249,8 @@ class EpisodeThread:
 
     def __init__(self):
         self.environment_object: Any = None  # the environment of the episode, if a factory makes one
-        self.has_timed_out = (
-            False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
-        )
+        # True once a call has not returned in time. A thread cannot be ended, so it is given up.
+        self.has_timed_out = False
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self._running_call: list[RunningCall] = []  # the call that runs at present, if one does
         arguments = (self._calls, self._running_call)

@@ -289,18 +289,13 @@ def _turn_of_message(message: dict) -> dict[str, str]:
 @contextmanager
 def response_template_of_our_loop(tokenizer, environment: Environment | None) -> Iterator[None]:
     """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
-    if environment is None or not environment.schemas:
-        yield
-        return
-    had_template, old_template = hasattr(tokenizer, "response_template"), getattr(tokenizer, "response_template", None)
-    tokenizer.response_template = ToolCallFormat(tokenizer, environment.schemas).response_template
+    old_template = getattr(tokenizer, "response_template", None)
+    if environment is not None and environment.schemas:
+        tokenizer.response_template = ToolCallFormat(tokenizer, environment.schemas).response_template
     try:
         yield
     finally:
-        if had_template:
-            tokenizer.response_template = old_template
-        else:
-            del tokenizer.response_template
+        tokenizer.response_template = old_template
 
 
 def check_prompts_for_trl(inputs: RunInputs, rows_of_all_steps: list[dict]) -> None:
